@@ -1,0 +1,110 @@
+"""Finding the graph that `module:workflow` names, and reading its input."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
+
+from graphrt.cli import UsageError
+from graphrt.graph import CompiledGraph, Workflow
+
+
+def load_graph(target: str) -> CompiledGraph:
+    """Import the module, look the workflow up, and compile it. The current folder is on the path.
+
+    Raises:
+        UsageError: There is no such module or attribute, or it is no workflow.
+        GraphError: The graph breaks a rule.
+    """
+    module_name, colon, attribute = target.partition(":")
+    if not module_name or not colon or not attribute:
+        raise UsageError(f"{target!r} is not of the form module:workflow", hint="such as report:report")
+    module = _import(module_name)
+    found: Any = module
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise UsageError(f"module {module_name!r} has no {attribute!r}", hint=_known(module))
+        found = getattr(found, name)
+    if isinstance(found, Workflow):
+        return found.compile()
+    if isinstance(found, CompiledGraph):
+        return found
+    raise UsageError(f"{target!r} is a {type(found).__name__} and not a workflow", hint=_known(module))
+
+
+def read_input(text: str | None, declared: Any) -> Any:
+    """Read a run's input: JSON of the *declared* type; what is not JSON is a text where one is taken.
+
+    Raises:
+        UsageError: It is missing, is no JSON, or does not fit.
+    """
+    if text is None:
+        if declared in (Any, None, type(None)):
+            return None
+        raise UsageError(
+            f"the workflow takes {_describe(declared)} as its input", hint="give it with --input"
+        )
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        if declared in (str, Any):
+            return text
+        raise UsageError(
+            f"the input is not JSON: {error}", hint=f"the workflow takes {_describe(declared)}"
+        ) from error
+    if declared is str:
+        return value if isinstance(value, str) else text
+    return _fitting(value, declared)
+
+
+def _fitting(value: Any, declared: Any) -> Any:
+    if isinstance(declared, dict):  # inputs by name
+        return value
+    try:
+        return TypeAdapter(declared).validate_python(value)
+    except PydanticSchemaGenerationError:
+        return value  # no type that pydantic knows: the graph checks it
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UsageError(
+            f"the input does not fit {_describe(declared)}: {where}{': ' if where else ''}{first['msg']}"
+        ) from error
+
+
+def _import(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise _not_importable(name, error) from error
+        raise UsageError(
+            f"there is no module {name!r}", hint=f"looked in {here} and where Python does"
+        ) from error
+    except Exception as error:  # whatever the module raises
+        raise _not_importable(name, error) from error
+
+
+def _not_importable(name: str, error: Exception) -> UsageError:
+    return UsageError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}")
+
+
+def _known(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, (Workflow, CompiledGraph))]
+    return f"workflows in it: {', '.join(names) or 'none'}"
+
+
+def _describe(declared: Any) -> str:
+    if isinstance(declared, dict):
+        return f"an object with {', '.join(map(repr, declared))}"
+    return getattr(declared, "__name__", None) or str(declared)

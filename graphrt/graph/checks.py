@@ -1,0 +1,116 @@
+"""Checks on what a person declared, before anything is compiled. Every message names the node and the way out."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from graphrt.errors import ConfigError, GraphError
+from graphrt.graph.declared import END, START, Edge, GraphDecl, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from graphrt.graph.declared import NodeDecl
+
+
+def check_declared(decl: GraphDecl) -> None:
+    """Check names, ends and options.
+
+    Raises:
+        GraphError: An edge names an unknown node, there is no entry, or a node's options contradict each other.
+    """
+    if not any(e.src is START for e in decl.edges):
+        names = ", ".join(decl.nodes) or "none yet"
+        raise GraphError(
+            f"graph {decl.name!r} has no entry",
+            hint=f"add an edge from START, such as chain(START, ...); nodes: {names}",
+        )
+    for edge in decl.edges:
+        _check_edge(decl, edge)
+    _check_duplicates(decl)
+    for node in decl.nodes.values():
+        _check_node(node)
+    if decl.max_rounds < 1:
+        raise ConfigError(
+            f"max_rounds of graph {decl.name!r} is {decl.max_rounds!r}, and no cycle may be without rounds",
+            hint="give a whole number of at least 1",
+        )
+    if decl.max_steps is not None and decl.max_steps < 1:
+        raise ConfigError(
+            f"max_steps of graph {decl.name!r} is {decl.max_steps!r}",
+            hint="give a whole number of at least 1, or None for no limit",
+        )
+
+
+def unknown_node(name: str, edge: str, known: Iterable[str]) -> GraphError:
+    """Say that an edge names a node that is not there, and which one may have been meant."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    return GraphError(
+        f"edge {edge} names {name!r}, which is not in the graph",
+        hint=f"{meant}add it first, with node() or add_node(); nodes: {', '.join(known) or 'none'}",
+    )
+
+
+def _check_edge(decl: GraphDecl, edge: Edge) -> None:
+    for end in (edge.src, edge.dst):
+        if isinstance(end, str) and end not in decl.nodes:
+            raise unknown_node(end, str(edge), decl.nodes)
+    if edge.dst is START:
+        raise GraphError(f"edge {edge} leads into START", hint="START has no way in; name the node that should run again")
+    if edge.src is END:
+        raise GraphError(f"edge {edge} leaves END", hint="END has no way out; lead the node before it there")
+    if edge.src is START and (edge.errors is not None or edge.kind == "gather"):
+        raise GraphError(f"edge {edge} leaves START and can only be a normal edge or a map", hint="use edge() or map()")
+    source = decl.nodes[edge.src] if isinstance(edge.src, str) else None
+    if source is not None and source.side:
+        raise GraphError(
+            f"side node {source.name!r} has an edge to {name_of(edge.dst)!r}, and a side node's value goes nowhere",
+            hint="drop side=True, or the edge",
+        )
+    if edge.kind == "map":
+        if edge.max_concurrency < 1:
+            raise ConfigError(f"max_concurrency of map {edge} is {edge.max_concurrency!r}", hint="give at least 1")
+        if edge.min_success is not None and edge.min_success < 0:
+            raise ConfigError(f"min_success of map {edge} is {edge.min_success!r}", hint="give 0 or more, or None")
+        if edge.on_error not in ("fail", "skip", "collect"):
+            raise ConfigError(
+                f"on_error of map {edge} is {edge.on_error!r}", hint="give 'fail', 'skip' or 'collect'"
+            )
+
+
+def _check_duplicates(decl: GraphDecl) -> None:
+    seen: set[tuple[object, ...]] = set()
+    for edge in decl.edges:
+        if edge.when is not None or edge.errors is not None or edge.branch is not None:
+            continue
+        key = (edge.src, edge.dst, edge.kind, edge.into)
+        if key in seen:
+            raise GraphError(
+                f"edge {edge} is declared twice",
+                hint="drop one of them, or tell them apart with when= or into=",
+            )
+        seen.add(key)
+
+
+def _check_node(node: NodeDecl) -> None:
+    if node.join not in ("all", "any") and (isinstance(node.join, bool) or not isinstance(node.join, int) or node.join < 1):
+        raise ConfigError(f"join of node {node.name!r} is {node.join!r}", hint="give 'all', 'any' or a number from 1")
+    if node.on_error not in ("fail", "skip"):
+        raise ConfigError(
+            f"on_error of node {node.name!r} is {node.on_error!r}",
+            hint="give 'fail' or 'skip'; to go on elsewhere add edge(..., on_error=True)",
+        )
+    for option in ("timeout", "step_timeout"):
+        seconds = getattr(node, option)
+        if seconds is not None and not seconds > 0:
+            raise ConfigError(f"{option} of node {node.name!r} is {seconds!r}", hint="give seconds above 0, or None")
+    if isinstance(node.max_concurrency, int) and node.max_concurrency < 1:
+        raise ConfigError(f"max_concurrency of node {node.name!r} is {node.max_concurrency!r}", hint="give at least 1")
+    if node.cancel_rest and node.join == "all":
+        raise GraphError(
+            f"node {node.name!r} has cancel_rest=True and waits for all its edges",
+            hint="cancel_rest goes with join='any' or join=n",
+        )

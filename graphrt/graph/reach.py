@@ -1,0 +1,193 @@
+"""Questions about the paths of a graph that the compiler asks: what always lies before what, what excludes what."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from graphrt.errors import GraphError
+from graphrt.graph.compiled import EdgeKind
+from graphrt.graph.signature import MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+    from graphrt.graph.binding import Bind
+    from graphrt.graph.compiled import CompiledEdge, CompiledNode, Program
+
+Choices = dict["Hashable", frozenset["Hashable"]]
+
+
+class Paths:
+    """The paths of one graph; answers are computed when first asked for."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._without: dict[CompiledNode, frozenset[CompiledNode]] = {}
+        self._choices: dict[CompiledNode, Choices] | None = None
+        self._after: dict[CompiledNode, list[CompiledEdge]] | None = None
+        self.certain = not any(
+            e.cond or e.kind is EdgeKind.ERROR for e in program.edges
+        ) and not any(n.quorum > 1 or (n.decl is not None and n.decl.on_error == "skip") for n in program.nodes)
+        """Nothing in the graph can be passed over while the run goes on."""
+
+    def after(self, node: CompiledNode) -> list[CompiledEdge]:
+        """Give the edges that lead on from *node*: a map leads into its body, and on to its gathers."""
+        if self._after is None:
+            self._after = {}
+            for edge in self.program.edges:
+                self._after.setdefault(edge.src, []).append(edge)
+        return self._after.get(node, [])
+
+    def around(self, outer: CompiledNode, inner: CompiledNode) -> bool:
+        """Whether *outer*'s scope is *inner*'s scope or lies around it."""
+        region = inner.region
+        while region is not outer.region:
+            if region.parent is None:
+                return False
+            region = region.parent
+        return True
+
+    def always_before(self, source: CompiledNode, node: CompiledNode) -> bool:
+        """Whether every way from START to *node* leaves *source* by a normal edge."""
+        reached = self._without.get(source)
+        if reached is None:
+            reached = self._reach_without(source)
+            self._without[source] = reached
+        return node not in reached
+
+    def _reach_without(self, source: CompiledNode) -> frozenset[CompiledNode]:
+        seen = {self.program.start}
+        queue = deque(seen)
+        while queue:
+            node = queue.popleft()
+            for edge in self.after(node):
+                if node is source and edge.kind is not EdgeKind.ERROR:
+                    continue
+                if edge.dst not in seen:
+                    seen.add(edge.dst)
+                    queue.append(edge.dst)
+        return frozenset(seen)
+
+    # ------------------------------------------------------------ what excludes what
+
+    def exclusive(self, a: CompiledEdge, b: CompiledEdge) -> bool:
+        """Whether *a* and *b* can never deliver together: they need different choices of one node."""
+        if self._choices is None:
+            self._choices = self._spread_choices()
+        one, other = self._needed(a), self._needed(b)
+        return any(key in other and not (choices & other[key]) for key, choices in one.items())
+
+    def _needed(self, edge: CompiledEdge) -> Choices:
+        assert self._choices is not None
+        needed = dict(self._choices.get(edge.src, {}))
+        for key, choice in _own_choices(edge):
+            needed[key] = frozenset({choice})
+        return needed
+
+    def _spread_choices(self) -> dict[CompiledNode, Choices]:
+        """Give each node the choices without which it cannot run; back edges are left out."""
+        program = self.program
+        self._choices = choices = {program.start: {}}
+        indegree = {n: 0 for n in (program.start, *program.nodes, program.end)}
+        forward = [e for e in program.edges if not e.back]
+        for edge in forward:
+            indegree[edge.dst] += 1
+        merged: dict[CompiledNode, Choices] = {}
+        queue = deque(n for n, k in indegree.items() if not k)
+        while queue:
+            node = queue.popleft()
+            choices.setdefault(node, merged.get(node, {}))
+            for edge in self.after(node):
+                if edge.back:
+                    continue
+                needed = self._needed(edge)
+                known = merged.get(edge.dst)
+                if known is None:
+                    merged[edge.dst] = needed
+                else:
+                    merged[edge.dst] = {k: v | needed[k] for k, v in known.items() if k in needed}
+                indegree[edge.dst] -= 1
+                if not indegree[edge.dst]:
+                    queue.append(edge.dst)
+        return choices
+
+    # ------------------------------------------------------------ what is certain
+
+    def certainly_taken(self, edge: CompiledEdge, node: CompiledNode) -> bool:
+        """Whether *edge* is surely taken whenever *node*, into which it leads, runs."""
+        if self.certain:
+            return True
+        if edge.cond:
+            return False
+        sure = {n for n in (self.program.start, *self.program.nodes) if n is self.program.start or self._sure(n, node)}
+        queue = deque(sure)
+        while queue:
+            source = queue.popleft()
+            if source.errors or (source.decl is not None and source.decl.on_error == "skip"):
+                if not self._sure(source, node):
+                    continue
+            for out in self.after(source):
+                dst = out.dst
+                if out.cond or out.kind in (EdgeKind.ERROR, EdgeKind.MAP, EdgeKind.MEMBER) or dst in sure:
+                    continue
+                if dst.quorum > 1 or dst.errors or (dst.decl is not None and dst.decl.on_error == "skip"):
+                    continue
+                sure.add(dst)
+                queue.append(dst)
+        return edge.src in sure
+
+    def _sure(self, source: CompiledNode, node: CompiledNode) -> bool:
+        return source is self.program.start or (source is not node and self.always_before(source, node))
+
+
+def _own_choices(edge: CompiledEdge) -> Iterable[tuple[Hashable, Hashable]]:
+    if edge.src.errors:
+        yield (edge.src, "end"), (edge.index if edge.kind is EdgeKind.ERROR else "ok")
+    if edge.decl.branch is not None:
+        yield (edge.src, id(edge.decl.branch)), edge.index
+
+
+def check_delivery(paths: Paths, node: CompiledNode, bind: Bind) -> None:
+    """A parameter whose edge may be skipped while its node runs needs a default or a type that allows None.
+
+    Raises:
+        GraphError: It has neither.
+    """
+    if bind.param.default is not MISSING or bind.param.optional:
+        return
+    annotation = bind.param.annotation
+    if annotation is MISSING or bind.param.unresolved:
+        return
+    edges = bind.edges
+    if all(e in edges for e in (*node.forward_in, *node.back_in)):
+        return
+    forward = [e for e in node.forward_in if e in edges]
+    if not forward:
+        why = f"edge {edges[0]} brings nothing in the first round"
+    elif node.quorum and not all(e in edges for e in node.forward_in):
+        why = f"the node runs on {'the first edge' if node.quorum == 1 else f'{node.quorum} edges'} and {forward[0]} may be late"
+    elif not all(e in edges for e in node.forward_in) and not (
+        len(forward) > 1 or paths.certainly_taken(forward[0], node)
+    ):
+        why = f"edge {forward[0]} may be skipped while the node runs"
+    elif node.header_of is None and node.depth and all(e.depth < node.depth for e in forward):
+        why = f"edge {forward[0]} comes from outside the cycle and brings a value in its first round only"
+    else:
+        return
+    raise GraphError(
+        f"parameter {bind.name!r} of node {node.name!r} needs a default: {why}",
+        hint=f"write {bind.name}: ... | None = None, or give it another default",
+    )
+
+
+def reaching(targets: Iterable[CompiledNode], before: Callable[[CompiledNode], Iterable[CompiledNode]]) -> set[CompiledNode]:
+    """Give all nodes from which one of *targets* can be reached."""
+    seen = set(targets)
+    queue = deque(seen)
+    while queue:
+        for node in before(queue.popleft()):
+            if node not in seen:
+                seen.add(node)
+                queue.append(node)
+    return seen

@@ -1,0 +1,106 @@
+"""What a node may ask its run for, and tell it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from graphrt.errors import GraphError
+from graphrt.graph.protocols import StepRef
+from graphrt.graph.states import LIVE_STATES
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from graphrt.graph.core.records import Step
+    from graphrt.graph.scheduler.limits import BudgetTracker
+    from graphrt.graph.scheduler.run import GraphScheduler
+
+Deps = TypeVar("Deps")
+
+
+class RunContext(Generic[Deps]):
+    """The run as one step sees it. Every method refuses a step that has ended, such as a thread left behind.
+
+    A node gets it by a parameter annotated `RunContext` or `RunContext[Deps]`.
+    """
+
+    __graphrt_context__: ClassVar = True
+    __slots__ = ("_run", "_step")
+
+    def __init__(self, run: GraphScheduler, step: Step) -> None:
+        self._run = run
+        self._step = step
+
+    @property
+    def deps(self) -> Deps:
+        """What the caller gave the run as `deps=`."""
+        return self._run.deps  # type: ignore[no-any-return]  # the caller's promise, in the annotation
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, the same in every graph inside it."""
+        return self._run.run_id
+
+    @property
+    def step(self) -> StepRef:
+        """Which step this is: node, scope, round, attempt."""
+        return self._step.ref
+
+    @property
+    def idempotency_key(self) -> str:
+        """A key that is the same for all attempts of this step and after a resume, and that no other step has."""
+        return f"{self._run.run_id}:{self._step.key}"
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the run is out of time, in UTC; None without a limit."""
+        return self._run.deadline
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether this step or its run is being cancelled; for loops in synchronous nodes."""
+        step = self._step
+        return step.cancelling or step.state not in LIVE_STATES or self._run.stopping
+
+    @property
+    def budget(self) -> BudgetTracker | None:
+        """What the run may still use, shared by all its branches; None without a budget."""
+        return self._run.budget
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose records carry `run_id`, `node`, `scope` and `round`."""
+        import logging
+
+        ref = self._step.ref
+        fields = {"run_id": self._run.run_id, "node": ref.node, "scope": ref.scope, "round": ref.round}
+        return logging.LoggerAdapter(logging.getLogger("graphrt.run"), fields)
+
+    def emit(self, type: str, data: Mapping[str, Any] | None = None) -> None:  # noqa: A002 - the event's own word
+        """Put an event of your own into the run's stream; its type starts with `custom.` or is one of the engine's.
+
+        Safe to call from a synchronous node's thread.
+
+        Raises:
+            GraphError: The step has ended, or the type belongs to the engine alone.
+        """
+        self._alive("emit")
+        self._run.emit(self._step, type, dict(data or {}))
+
+    def send_text(self, chunk: str) -> None:
+        """Stream a piece of text: a `message.delta` event, not stored on its own.
+
+        Raises:
+            GraphError: The step has ended.
+        """
+        self._alive("send_text")
+        self._run.send_text(self._step, chunk)
+
+    def _alive(self, method: str) -> None:
+        if self._step.state not in LIVE_STATES:
+            raise GraphError(
+                f"{method}() of step {self._step.key!r} comes after its end (it is {self._step.state.value})",
+                hint="a step out of time or cancelled can touch nothing; look at ctx.cancel_requested in long loops",
+            )

@@ -1,0 +1,210 @@
+"""Limits that hold work back: slots of a run and its maps, limiters and rates shared across runs, budgets (E21).
+
+They are bound to no event loop: one limiter may serve runs of several loops in several threads at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+
+from graphrt.errors import ConfigError, LimitExceededError
+from graphrt.threads import call_soon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anyio.lowlevel import EventLoopToken
+
+    from graphrt.policies import Budget, RateLimit
+
+
+class _Waiter:
+    __slots__ = ("event", "granted", "token")
+
+    def __init__(self) -> None:
+        self.event = anyio.Event()
+        self.token: EventLoopToken = anyio.lowlevel.current_token()
+        self.granted = False
+
+
+class Limiter:
+    """A number of slots that tasks of any event loop take in turn, first come first served.
+
+    Give one to several nodes, or to nodes of several graphs, as `max_concurrency=`.
+    """
+
+    def __init__(self, slots: int) -> None:
+        """Make *slots* slots, at least 1.
+
+        Raises:
+            ConfigError: *slots* is below 1.
+        """
+        if slots < 1:
+            raise ConfigError(f"a limiter of {slots!r} slots lets nothing through", hint="give at least 1")
+        self.slots = slots
+        self._used = 0
+        self._waiting: deque[_Waiter] = deque()
+        self._lock = threading.Lock()
+
+    def acquire_nowait(self) -> bool:
+        """Take a slot if one is free and nobody waits for it."""
+        with self._lock:
+            if self._used < self.slots and not self._waiting:
+                self._used += 1
+                return True
+            return False
+
+    async def acquire(self) -> None:
+        """Take a slot, waiting for it in turn."""
+        with self._lock:
+            if self._used < self.slots and not self._waiting:
+                self._used += 1
+                return
+            waiter = _Waiter()
+            self._waiting.append(waiter)
+        try:
+            await waiter.event.wait()
+        except BaseException:  # cancelled while waiting: pass a slot that has just been granted on, and leave
+            with self._lock:
+                granted = waiter.granted
+                if not granted:
+                    self._waiting.remove(waiter)
+            if granted:
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give a slot back; whoever waits longest gets it."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._used -= 1
+                    return
+                waiter = self._waiting.popleft()
+                waiter.granted = True
+            if call_soon(waiter.token, waiter.event.set):
+                return
+
+    def __repr__(self) -> str:
+        return f"Limiter({self.slots})"
+
+
+class RateGate:
+    """Lets *n* calls through in any window of *per_seconds* seconds; the rest wait for their turn."""
+
+    def __init__(self, rate: RateLimit, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._times: deque[float] = deque(maxlen=rate.n)
+        self._lock = threading.Lock()
+
+    def reserve(self) -> float:
+        """Take the next turn and give the seconds to wait until it comes."""
+        with self._lock:
+            now = self._clock()
+            turn = now
+            if len(self._times) == self._rate.n:
+                turn = max(now, self._times[0] + self._rate.per_seconds)
+            self._times.append(turn)
+            return turn - now
+
+
+class BudgetTracker:
+    """What the calls of one run may still use; shared by its branches and the graphs inside (E21).
+
+    Requests and tool calls are counted exactly, before they are made. A model call reserves tokens before it and
+    settles after it, so that parallel calls together never exceed the limit they were promised.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.requests = 0
+        self.tool_calls = 0
+        self.tokens = 0
+        """Tokens used and reserved."""
+        self.cost = 0.0
+        """Cost used and reserved, in the unit of the model's prices."""
+        self._lock = threading.Lock()
+
+    def take_request(self, max_tokens: int | None = None) -> int | None:
+        """Count one model request and reserve its tokens.
+
+        Returns:
+            The tokens reserved, to be given to the model as its `max_tokens`: *max_tokens*, or what is left when
+            that is less or *max_tokens* is None. None when the budget has no token limit and none was asked for.
+
+        Raises:
+            LimitExceededError: No request or no token is left.
+        """
+        with self._lock:
+            limit = self.budget.requests
+            if limit is not None and self.requests >= limit:
+                raise _spent("requests", limit)
+            tokens = self.budget.tokens
+            if tokens is None:
+                self.requests += 1
+                return max_tokens
+            left = tokens - self.tokens
+            if left <= 0:
+                raise _spent("tokens", tokens)
+            self.requests += 1
+            reserved = left if max_tokens is None else min(max_tokens, left)
+            self.tokens += reserved
+            return reserved
+
+    def settle_tokens(self, reserved: int | None, used: int | None) -> None:
+        """Replace a reservation by what the call really used; unknown usage settles at the reservation."""
+        if used is None or self.budget.tokens is None:
+            return
+        with self._lock:
+            self.tokens += used - (reserved or 0)
+
+    def release_request(self, reserved: int | None) -> None:
+        """Take back the tokens of a call that never reached a model."""
+        if reserved is not None and self.budget.tokens is not None:
+            with self._lock:
+                self.tokens -= reserved
+
+    def take_tool_call(self) -> None:
+        """Count one tool call.
+
+        Raises:
+            LimitExceededError: No tool call is left.
+        """
+        with self._lock:
+            limit = self.budget.tool_calls
+            if limit is not None and self.tool_calls >= limit:
+                raise _spent("tool_calls", limit)
+            self.tool_calls += 1
+
+    def add_cost(self, amount: float) -> None:
+        """Count the cost of a call that has ended.
+
+        Raises:
+            LimitExceededError: The cost limit was passed before this call; its own cost is counted all the same.
+        """
+        with self._lock:
+            before = self.cost
+            self.cost += amount
+        limit = self.budget.cost
+        if limit is not None and before >= limit:
+            raise _spent("cost", limit)
+
+    @property
+    def tokens_left(self) -> int | None:
+        """Tokens neither used nor reserved; None without a limit."""
+        return None if self.budget.tokens is None else max(0, self.budget.tokens - self.tokens)
+
+
+def _spent(what: str, limit: float) -> LimitExceededError:
+    return LimitExceededError(
+        f"the run's budget of {limit} {what} is spent",
+        limit=what,
+        hint=f"raise Budget({what}=...), or let the run do less",
+    )

@@ -1,0 +1,155 @@
+"""What a run leaves: its result, a record of every step, and the error that `run()` raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from graphrt.errors import LimitExceededError
+from graphrt.graph.states import NodeState, RunStatus, Termination, TerminationKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from graphrt.graph.core.records import Step
+    from graphrt.graph.protocols import Failure, Question
+    from graphrt.graph.scheduler.run import GraphScheduler
+
+_KINDS = {
+    RunStatus.SUCCEEDED: TerminationKind.NATURAL_END,
+    RunStatus.FAILED: TerminationKind.ERROR,
+    RunStatus.STOPPED: TerminationKind.STOPPED,
+    RunStatus.CANCELLED: TerminationKind.CANCELLED,
+    RunStatus.TIMED_OUT: TerminationKind.TIMEOUT,
+    RunStatus.WAITING: TerminationKind.SUSPENDED,
+    RunStatus.RUNNING: TerminationKind.SUSPENDED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of a run, as it ended. `started` and `ended` are seconds since the epoch; None for what never ran."""
+
+    node: str
+    scope: str
+    round: int
+    state: NodeState
+    attempts: int
+    started: float | None
+    ended: float | None
+    value: Any = None
+    error: BaseException | None = None
+    reason: str | None = None
+    """Why it was skipped, where its edges alone do not say."""
+
+
+class RunResult:
+    """How a run ended and what it made. Steps and states are worked out when they are asked for."""
+
+    __slots__ = ("_run", "_state", "_steps", "error", "failures", "output", "outputs", "run_id", "status", "termination")
+
+    def __init__(self, run: GraphScheduler) -> None:
+        core = run.core
+        outcome = core.outcome
+        assert outcome is not None
+        self._run = run
+        self._steps: list[StepRecord] | None = None
+        self._state: tuple[Any] | None = None
+        self.run_id = run.run_id
+        self.status = outcome.status
+        self.output: Any = outcome.output
+        self.outputs: Mapping[str, Any] = outcome.outputs
+        """Every value that reached END, by source node."""
+        self.error = outcome.error
+        """What `run()` raises; None for a run that succeeded."""
+        self.failures: Sequence[Failure] = tuple(core.failures)
+        """Failures that nobody handled, the one that failed the run first."""
+        self.termination = _termination(outcome.status, outcome.error)
+
+    @property
+    def state(self) -> Any:
+        """The workflow's state at END; None when it declares none."""
+        if self._state is None:
+            core = self._run.core
+            spec = core.program.state
+            history = core.outcome.history if core.outcome is not None else None
+            if spec is None:
+                self._state = (None,)
+            else:
+                from graphrt.graph.state import read
+
+                self._state = (read(history, spec, core.folds),)
+        return self._state[0]
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """Every step in the order of their start; those passed over stand where that was decided."""
+        if self._steps is None:
+            self._steps = [_record(step) for step in self._run.core.steps]
+        return self._steps
+
+    @property
+    def node_states(self) -> dict[str, NodeState]:
+        """For each node of the graph, the state of its last step; pending when it had none."""
+        core = self._run.core
+        states = {node.name: NodeState.PENDING for node in core.program.nodes}
+        for step in core.steps:
+            if step.frame.scope.program is core.program and step.frame.scope.graph is core.root:
+                states[step.node.name] = step.state
+        return states
+
+    @property
+    def rounds(self) -> int:
+        """Most rounds that a cycle of the graph went through; 1 when it has none."""
+        return max(1, self._run.core.rounds)
+
+    @property
+    def usage(self) -> Any:
+        """Tokens that the run's models reported, as a `TokenUsage`; None when none did."""
+        return self._run.usage
+
+    @property
+    def questions(self) -> list[Question]:
+        """Questions that are still open."""
+        return list(self._run.core.questions.values())
+
+    def __repr__(self) -> str:
+        return f"RunResult(run_id={self.run_id!r}, status={self.status.value!r}, output={self.output!r})"
+
+
+def _record(step: Step) -> StepRecord:
+    return StepRecord(
+        step.node.name,
+        step.frame.scope.path,
+        step.round,
+        step.state,
+        step.attempts,
+        step.started,
+        step.ended,
+        step.value,
+        step.error,
+        step.note,
+    )
+
+
+def _termination(status: RunStatus, error: BaseException | None) -> Termination:
+    code = error.limit if status is RunStatus.STOPPED and isinstance(error, LimitExceededError) else None
+    return Termination(_KINDS[status], code, str(error) if error is not None else None)
+
+
+def annotate(run: GraphScheduler) -> None:
+    """Add to the run's error a note that says where it came from, and one for each further failure (E14)."""
+    outcome = run.core.outcome
+    if outcome is None or outcome.error is None:
+        return
+    step = outcome.culprit
+    note = f"run {run.run_id!r}"
+    if step is not None:
+        scope = step.frame.scope.path
+        where = f" in {scope!r}" if scope else ""
+        note = f"node {step.node.name!r}{where}, round {step.round}, attempt {max(1, step.attempts)}, {note}"
+    outcome.error.add_note(note)
+    for failure in run.core.failures:
+        if failure.error is not outcome.error:
+            where = f" in {failure.scope!r}" if failure.scope else ""
+            outcome.error.add_note(f"also failed: node {failure.node!r}{where}: {failure.error!r}")

@@ -1,0 +1,498 @@
+"""The scheduler of one run: it carries out what the core says, and decides nothing.
+
+The task that awaits the run is its first worker. A worker takes ready steps one after the other and runs them in
+itself; only when a step really suspends while others are ready does it start another worker. So a chain costs no
+task, and a fan-out as many as there are steps that wait at the same time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+
+from graphrt.errors import GraphError, RunCancelledError
+from graphrt.graph.binding import deliver
+from graphrt.graph.core.records import Slots
+from graphrt.graph.core.run import RunCore
+from graphrt.graph.scheduler import steps
+from graphrt.graph.scheduler.clocks import Clocks
+from graphrt.graph.scheduler.context import RunContext
+from graphrt.graph.scheduler.drive import rest
+from graphrt.graph.scheduler.limits import BudgetTracker
+from graphrt.graph.scheduler.runner import Way
+from graphrt.graph.states import NodeState
+from graphrt.threads import call_soon
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
+
+    from anyio.abc import TaskGroup
+    from anyio.lowlevel import EventLoopToken
+
+    from graphrt.graph.compiled import Program
+    from graphrt.graph.core.records import MapRun, Step
+    from graphrt.graph.protocols import Question, RunEvent
+    from graphrt.policies import Budget
+
+_PENDING = NodeState.PENDING
+_RUNNING = NodeState.RUNNING
+_SLICE = 0.005
+"""Seconds that a worker runs steps which never suspend before it lets the event loop do other things."""
+_THREADS = 64
+"""Synchronous nodes of one run that are at work at the same time."""
+
+
+class SlotWaiter:
+    """A step at work that has given its slots back for a pause and wants them again."""
+
+    __slots__ = ("event", "gone", "limits")
+
+    def __init__(self, limits: tuple[Slots, ...]) -> None:
+        self.limits = limits
+        self.event = anyio.Event()
+        self.gone = False
+
+
+class GraphScheduler:
+    """Runs one run of a compiled graph on the event loop that awaits it, asyncio's or trio's."""
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        run_id: str,
+        deps: Any = None,
+        timeout: float | None = None,
+        deadline_at: datetime | None = None,
+        budget: Budget | BudgetTracker | None = None,
+        max_concurrency: int | None = None,
+        sink: Callable[[RunEvent], None] | None = None,
+        on_ask: Callable[[Question], Awaitable[Any]] | None = None,
+        observer: Any = None,
+    ) -> None:
+        self.program = program
+        self.run_id = run_id
+        self.deps = deps
+        self.on_ask = on_ask
+        self.observer = observer
+        self.core = RunCore(program, run_id, sink=sink, observer=observer)
+        self.budget = budget if isinstance(budget, BudgetTracker) or budget is None else BudgetTracker(budget)
+        limit = max_concurrency if max_concurrency is not None else program.decl.max_concurrency
+        if limit is not None:
+            self.core.root.limits = (Slots(limit),)
+        self.clocks = Clocks(self, timeout if timeout is not None else program.decl.timeout, deadline_at)
+        self.threads = Slots(_THREADS)
+        self.base = copy_context()
+        self.stopping = False
+        self.graceful = False
+        """No step starts any more; the run is cancelled when those at work have ended."""
+        self.tasks: TaskGroup
+        self.token: EventLoopToken | None = None
+        self.sources: list[tuple[MapRun, anyio.Event]] = []
+        """Iterators that wait for room, with what wakes them."""
+        self.gate: Callable[[], Awaitable[None] | None] | None = None
+        """Asked before a step starts; what it gives is awaited: the reader of the stream is behind."""
+        self.ended = anyio.Event()
+        self.deltas = 0
+        self._cancelled: type[BaseException] = anyio.get_cancelled_exc_class()
+        self._thread = threading.get_ident()
+        self._usage: Any = None
+        self._waking = False
+        self._extra = False
+        """Whether tasks other than workers have been started."""
+        self._host_idle: anyio.Event | None = None
+        self._slice = 0.0
+
+    @property
+    def usage(self) -> Any:
+        """Tokens that the run's models reported; None when none did."""
+        return self._usage
+
+    def add_usage(self, usage: Any) -> None:
+        """Add what one model call used; `None` is unknown and adds nothing."""
+        if usage is not None:
+            self._usage = usage if self._usage is None else self._usage + usage
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the run is out of time, in UTC; None without a limit."""
+        return self.clocks.deadline()
+
+    # ------------------------------------------------------------ the run
+
+    async def run(self, value: Any) -> None:
+        """Run to the end; how it ended is in `core.outcome`.
+
+        Raises:
+            BaseException: The cancellation of the awaiting task, after everything has been cleaned up.
+        """
+        core = self.core
+        self.token = anyio.lowlevel.current_token()
+        try:
+            async with anyio.create_task_group() as self.tasks:
+                self._slice = now = time.time()
+                self.clocks.start()
+                core.start(value, now)
+                self.settle()
+                while core.outcome is None:
+                    await self._work()
+                    if core.outcome is None:
+                        await self._idle()
+                if self._extra:
+                    self.tasks.cancel_scope.cancel()
+        except self._cancelled:
+            self._cancelled_outside()
+            raise
+        finally:
+            self.ended.set()
+
+    def _cancelled_outside(self) -> None:
+        core = self.core
+        now = time.time()
+        core.cancel(RunCancelledError("the task that awaited the run was cancelled", run_id=self.run_id), now)
+        for step in [*core.cancels, *self.live_steps()]:
+            if step.state in (_RUNNING, NodeState.WAITING):
+                core.step_cancelled(step, now)
+        core.cancels.clear()
+
+    def live_steps(self) -> list[Step]:
+        """Give the steps that have not ended, those that hold a graph left out."""
+        found: list[Step] = []
+        scopes = [self.core.root]
+        while scopes:
+            scope = scopes.pop()
+            for step in scope.live:
+                if step.child is not None:
+                    scopes.append(step.child)
+                else:
+                    found.append(step)
+            for run in scope.maps or ():
+                scopes.extend(run.children.values())
+        return found
+
+    async def _idle(self) -> None:
+        """Wait until something is ready again, or the run is over."""
+        core = self.core
+        if core.ready or core.opened:
+            return
+        if not core.active and not core.waiting and not self._extra and core.outcome is None:
+            raise GraphError(
+                f"run {self.run_id!r} has nothing left to do and has not ended",
+                hint="this is a fault of graphrt itself: please report it with the graph",
+            )
+        self._host_idle = anyio.Event()
+        try:
+            await self._host_idle.wait()
+        finally:
+            self._host_idle = None
+
+    # ------------------------------------------------------------ workers
+
+    async def _worker(self) -> None:
+        self._waking = False
+        await self._work()
+
+    async def _work(self) -> None:
+        """Run ready steps until there are none. The scope is there to cancel the step in hand; others go on."""
+        while True:
+            with anyio.CancelScope() as scope:
+                await self._steps(scope)
+            if not scope.cancel_called:
+                return
+
+    async def _steps(self, scope: anyio.CancelScope) -> None:
+        core = self.core
+        ready = core.ready
+        clock = time.time
+        while core.outcome is None and not scope.cancel_called:
+            if self.gate is not None and (wait := self.gate()) is not None:
+                await wait
+                continue
+            if not ready and not self._open_item():
+                return
+            step = ready.popleft()
+            if step.state is not _PENDING:
+                if step.state is _RUNNING and step.error is not None and not step.cancelling:
+                    await steps.holder_fallback(self, step, scope)
+                else:
+                    self._pass_on_all((*step.frame.scope.limits, self.threads))
+                continue
+            if self.graceful:
+                continue
+            runner = step.node.run
+            now = clock()
+            if now - self._slice > _SLICE:
+                await self._breathe(step)
+                continue
+            limits = step.frame.scope.limits
+            if runner.way is not Way.ASYNC:
+                limits = () if runner.way >= Way.GRAPH else (*limits, self.threads) if runner.way is Way.SYNC else limits
+            if limits and not self.try_slots(limits, step):
+                continue
+            if not core.step_started(step, now):
+                self.give_slots(limits)
+                self.settle()
+                continue
+            if runner.plain and self.observer is None:
+                await self._plain(step, scope, limits)
+            else:
+                await steps.run_step(self, step, scope, limits)
+
+    async def _plain(self, step: Step, scope: anyio.CancelScope, limits: tuple[Slots, ...]) -> None:
+        """Run a coroutine function without any policy: the path that most steps take."""
+        core = self.core
+        runner = step.node.run
+        step.task = scope
+        try:
+            if runner.single:
+                edge, source, value = step.arrivals[0]
+                if source.shared or edge.map is not None or step.node.copies_inputs:
+                    value = deliver(core, step, edge, source, value)
+                coro = runner.fn(value)
+            else:
+                coro = self.call(step)
+            context = self.base.copy()
+            try:
+                pending = context.run(coro.send, None)
+            except StopIteration as end:
+                value = end.value
+            else:
+                self.suspended()
+                value = await rest(coro, context, pending)
+        except Exception as error:  # noqa: BLE001 - a node's error is an event, whatever it is (E11)
+            if limits:
+                self.give_slots(limits)
+            core.step_failed(step, error, time.time())
+        except BaseException as error:  # noqa: BLE001 - reported to the core, then raised again or kept for run()
+            if limits:
+                self.give_slots(limits)
+            self.interrupted(step, error)
+            if isinstance(error, self._cancelled):
+                raise
+        else:
+            if limits:
+                self.give_slots(limits)
+            check = runner.check
+            problem = steps.mismatch(step, value) if check is not None and not check(value) else None
+            if problem is None:
+                problem = core.step_finished(step, value, time.time())
+            if problem is not None:
+                core.step_failed(step, problem, time.time())
+        self.settle()
+
+    def call(self, step: Step) -> Any:
+        """Call the node's function with the step's inputs."""
+        runner = step.node.run
+        binder = step.node.binder
+        ctx = RunContext(self, step) if binder.needs_context else None
+        if runner.positional:
+            return runner.fn(*binder.values(self.core, step, ctx))
+        return runner.fn(**binder.inputs(self.core, step, ctx))
+
+    def suspended(self) -> None:
+        """A step waits: let another worker run what is ready."""
+        if (self.core.ready or self.core.opened) and not self._waking:
+            self.wake()
+
+    def wake(self) -> None:
+        """Have somebody run what is ready."""
+        if self._host_idle is not None:
+            self._host_idle.set()
+        elif not self._waking and self.core.outcome is None:
+            self._waking = True
+            self.tasks.start_soon(self._worker)
+
+    def settle(self) -> None:
+        """Carry out what the core has left besides ready steps: cancellations, room for iterators, the end."""
+        core = self.core
+        if core.cancels:
+            self._stop_steps()
+        if self.sources:
+            for run, event in self.sources:
+                if run.closed or run.aborted or len(run.children) < run.map.max_concurrency:
+                    event.set()
+        if self.clocks.watching:
+            self.clocks.look()
+        if core.outcome is not None:
+            if self._host_idle is not None:
+                self._host_idle.set()
+        elif self.graceful and not any(s.state is _RUNNING for s in self.live_steps()):
+            core.cancel(None, time.time())
+            self.settle()
+
+    def _stop_steps(self) -> None:
+        core = self.core
+        while core.cancels:
+            cancels, core.cancels = core.cancels, []
+            for step in cancels:
+                if step.state is not _RUNNING:
+                    continue
+                if step.task is None:
+                    core.step_cancelled(step, time.time())
+                else:
+                    step.task.cancel()
+
+    def interrupted(self, step: Step, error: BaseException) -> None:
+        """A step was left by something that is no `Exception`: cancelled, or a KeyboardInterrupt and its like."""
+        core = self.core
+        now = time.time()
+        if not isinstance(error, self._cancelled):
+            core.cancel(error, now)
+        elif not step.cancelling:
+            core.cancel(RunCancelledError("the task that awaited the run was cancelled", run_id=self.run_id), now)
+        if step.state is _RUNNING:
+            core.step_cancelled(step, now)
+        self.settle()
+
+    async def _breathe(self, step: Step) -> None:
+        """Put the step in hand back, and let the event loop do other things."""
+        self.core.ready.appendleft(step)
+        await anyio.lowlevel.checkpoint()
+        self._slice = time.time()
+
+    # ------------------------------------------------------------ slots
+
+    def try_slots(self, limits: tuple[Slots, ...], entry: Step | SlotWaiter) -> bool:
+        """Take one slot of each of *limits*, or queue *entry* at the first that has none."""
+        for slots in limits:
+            if slots.used >= slots.capacity:
+                if slots.queue is None:
+                    slots.queue = deque()
+                if isinstance(entry, SlotWaiter):
+                    slots.queue.appendleft(entry)  # it is at work already: it goes before what has not started
+                else:
+                    slots.queue.append(entry)
+                self._pass_on_all(limits)
+                return False
+        for slots in limits:
+            slots.used += 1
+        return True
+
+    def give_slots(self, limits: tuple[Slots, ...]) -> None:
+        """Give one slot of each of *limits* back, and let whoever waits for one go on."""
+        for slots in limits:
+            slots.used -= 1
+        self._pass_on_all(limits)
+
+    def _pass_on_all(self, limits: tuple[Slots, ...]) -> None:
+        for slots in limits:
+            while slots.queue and slots.used < slots.capacity:
+                entry = slots.queue.popleft()
+                if isinstance(entry, SlotWaiter):
+                    if not entry.gone and self.try_slots(entry.limits, entry):
+                        entry.event.set()
+                elif entry.state is _PENDING:
+                    self.core.ready.append(entry)
+                    break
+
+    async def wait_for_slots(self, limits: tuple[Slots, ...]) -> None:
+        """Take one slot of each of *limits* for a step that is at work already."""
+        waiter = SlotWaiter(limits)
+        if self.try_slots(limits, waiter):
+            return
+        self.suspended()
+        try:
+            await waiter.event.wait()
+        except BaseException:  # cancelled: leave the queue, or give back what has just been granted
+            waiter.gone = True
+            if waiter.event.is_set():
+                self.give_slots(limits)
+            raise
+
+    def _open_item(self) -> bool:
+        """Open items of maps that have a slot for them until a step is ready; False when none can be opened."""
+        core = self.core
+        opened = core.opened
+        while opened and core.outcome is None:
+            for run in opened:
+                if run.aborted or run.frame.scope.dead:
+                    opened.remove(run)
+                    break
+                around = run.frame.scope.limits
+                if run.limit.used < run.limit.capacity and all(s.used < s.capacity for s in around):
+                    core.open_item(run, time.time())
+                    self.settle()
+                    if core.ready:
+                        return True
+                    break
+            else:
+                return False
+        return False
+
+    # ------------------------------------------------------------ from outside
+
+    def emit(self, step: Step, kind: str, data: Mapping[str, Any]) -> None:
+        """Record an event of a node's own; from any thread."""
+        self.on_loop(lambda: self.core.note(kind, step, data, time.time()))
+
+    def send_text(self, step: Step, chunk: str) -> None:
+        """Stream a piece of text; from any thread."""
+        self.on_loop(lambda: self.core.note_text(step, chunk, time.time()))
+
+    def on_loop(self, fn: Callable[[], None]) -> None:
+        """Call *fn* on the run's event loop: at once when there already, else as soon as it can."""
+        assert self.token is not None
+        if threading.get_ident() == self._thread:
+            fn()
+        else:
+            call_soon(self.token, fn)
+
+    def answer(self, question_id: str, value: Any) -> None:
+        """Bring a person's answer to a question; one that is not open yet is kept.
+
+        Raises:
+            GraphTypeError: The answer does not fit; the question stays open.
+        """
+        core = self.core
+        step = core.asked.get(question_id)
+        if step is not None:
+            value = step.node.decl.target.accept(value)
+        going = core.answered(question_id, value, time.time())
+        if going is not None:
+            steps.finish(self, going, value)
+            self.settle()
+            self.wake()
+
+    def cancel(self, error: BaseException | None = None, *, timed_out: bool = False) -> None:
+        """Cancel everything that is live, now."""
+        self.stopping = True
+        self.core.cancel(error, time.time(), timed_out=timed_out)
+        self.settle()
+
+    def cancel_after_steps(self) -> None:
+        """Start no further step; the run is cancelled when those at work have ended."""
+        self.graceful = True
+        self.settle()
+
+    def cancel_after_round(self) -> None:
+        """Start no further round: the run is cancelled where the next one would start."""
+        self.core.ends_after_round = True
+
+    def is_cancellation(self, error: BaseException) -> bool:
+        """Whether *error* is the event loop's cancellation."""
+        return isinstance(error, self._cancelled)
+
+    def graph_started(self, step: Step) -> None:
+        """Tell the observer that a step opens the scope of its graph."""
+        if self.observer is not None:
+            self.observer.graph_started(step)
+
+    def graph_timed_out(self, step: Step, seconds: float) -> None:
+        """The time of a step that holds a graph is up."""
+        error = TimeoutError(f"node {step.node.name!r} did not finish within {seconds:g} s of work")
+        self.core.graph_timed_out(step, error, time.time())
+        self.settle()
+        self.wake()
+
+    def start_task(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Start a task that lives as long as the run at most."""
+        self._extra = True
+        self.tasks.start_soon(fn, *args)
+

@@ -1,0 +1,143 @@
+"""What the scheduler works out about a node once, when its graph is compiled."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from graphrt.errors import GraphError
+from graphrt.graph import typecheck
+from graphrt.graph.bind import fallback_inputs
+from graphrt.graph.protocols import Asks, HoldsGraph, Node
+from graphrt.graph.scheduler.limits import Limiter, RateGate
+from graphrt.graph.signature import MISSING, read_signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphrt.graph.compiled import CompiledNode, Program
+
+
+class Way(IntEnum):
+    """How a node's work is done."""
+
+    ASYNC = 0
+    SYNC = 1
+    ASYNC_ITERATOR = 2
+    ITERATOR = 3
+    OBJECT = 4
+    GRAPH = 5
+    ASK = 6
+
+
+class Fallback:
+    """One entry of `fallback=`: a function, or a constant."""
+
+    __slots__ = ("constant", "fn", "inputs", "is_async", "params")
+
+    def __init__(self, node: CompiledNode, given: Any) -> None:
+        self.fn = given if callable(given) and not isinstance(given, type) else None
+        self.constant = given
+        self.is_async = False
+        self.inputs: list[str] = []
+        self.params: list[str] = []
+        if self.fn is not None:
+            assert node.decl is not None
+            signature = read_signature(self.fn, name=f"{node.name} fallback")
+            self.is_async = signature.is_async
+            self.inputs = fallback_inputs(node.decl, signature)
+            self.params = [p.name for p in signature.params]
+
+
+class Runner:
+    """One node, ready to be run."""
+
+    __slots__ = (
+        "check",
+        "fallbacks",
+        "fn",
+        "limiter",
+        "local",
+        "plain",
+        "positional",
+        "rate",
+        "retry",
+        "single",
+        "step_timeout",
+        "timeout",
+        "way",
+    )
+
+    def __init__(self, node: CompiledNode) -> None:
+        decl = node.decl
+        assert decl is not None
+        signature = decl.signature
+        self.fn: Callable[..., Any] = decl.target
+        self.way = _way_of(node)
+        if self.way is Way.OBJECT:
+            self.fn = decl.target.run
+        self.check = None if self.way in (Way.ASYNC_ITERATOR, Way.ITERATOR) else typecheck.checker(signature.returns)
+        self.retry = decl.retry if decl.retry is not None and decl.retry.attempts > 1 else None
+        self.timeout = decl.timeout
+        self.step_timeout = decl.step_timeout
+        if node.graph is not None:
+            own = [t for t in (decl.timeout, decl.step_timeout, node.graph.decl.timeout) if t is not None]
+            self.step_timeout = min(own) if own else None
+        self.fallbacks = tuple(Fallback(node, f) for f in decl.fallback)
+        limit = decl.max_concurrency
+        self.limiter = Limiter(limit) if isinstance(limit, int) else limit
+        self.rate = RateGate(decl.rate_limit) if decl.rate_limit is not None else None
+        binder = node.binder
+        self.positional = not any(p.keyword_only for p in signature.params)
+        self.single = binder.single and self.positional
+        policies = (self.retry, self.timeout, self.step_timeout, self.limiter, self.rate, self.fallbacks or None)
+        self.plain = self.way is Way.ASYNC and all(p is None for p in policies)
+        """Nothing but a coroutine function to await once."""
+
+
+def _way_of(node: CompiledNode) -> Way:
+    decl = node.decl
+    assert decl is not None
+    target, signature = decl.target, decl.signature
+    if node.graph is not None:
+        return Way.GRAPH
+    if isinstance(target, Asks):
+        return Way.ASK
+    if isinstance(target, Node) and not isinstance(target, HoldsGraph) and not callable(target):
+        return Way.OBJECT
+    if signature.is_async_gen:
+        return Way.ASYNC_ITERATOR
+    if signature.is_gen:
+        return Way.ITERATOR
+    lazy = signature.returns is not MISSING and typecheck.is_iterator_type(signature.returns)
+    if lazy:
+        return Way.ASYNC_ITERATOR if _is_async_iterator(signature.returns) else Way.ITERATOR
+    return Way.ASYNC if signature.is_async else Way.SYNC
+
+
+def _is_async_iterator(declared: Any) -> bool:
+    from collections.abc import AsyncIterable
+    from typing import get_origin
+
+    origin = get_origin(declared) or declared
+    return isinstance(origin, type) and issubclass(origin, AsyncIterable)
+
+
+def prepare(program: Program) -> None:
+    """Work out every node of *program* and of the graphs inside it, once.
+
+    Raises:
+        GraphError: A node is of no kind that can be run.
+    """
+
+    def one(part: Program) -> None:
+        for node in part.nodes:
+            if node.run is None:
+                if node.decl is None or not (callable(node.decl.target) or isinstance(node.decl.target, Node)):
+                    raise GraphError(
+                        f"node {node.name!r} is neither a function nor a Node",
+                        hint="give a function, or an object with name, kind, signature and run(inputs, ctx)",
+                    )
+                node.run = Runner(node)
+
+    program.walk(one)

@@ -1,0 +1,81 @@
+"""Running a graph from code that is not async: in a loop of its own, in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import copy_context
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+from graphrt.threads import call_soon
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from anyio.lowlevel import EventLoopToken
+
+T = TypeVar("T")
+
+
+class _Call:
+    """One async call in a thread, with what its caller needs to cancel it."""
+
+    def __init__(self, fn: Callable[[], Awaitable[T]], backend: str) -> None:
+        self._fn = fn
+        self._backend = backend
+        self._token: EventLoopToken | None = None
+        self._scope: anyio.CancelScope | None = None
+        self.done = threading.Event()
+        self.started = threading.Event()
+        self.error: BaseException | None = None
+        self.value: object = None
+
+    def run(self) -> None:
+        try:
+            self.value = anyio.run(self._main, backend=self._backend)
+        except BaseException as error:  # noqa: BLE001 - carried to the calling thread, which raises it
+            self.error = error
+        finally:
+            self.started.set()
+            self.done.set()
+
+    async def _main(self) -> object:
+        self._token = anyio.lowlevel.current_token()
+        with anyio.CancelScope() as self._scope:
+            self.started.set()
+            return await self._fn()
+        return None
+
+    def cancel(self) -> None:
+        self.started.wait()
+        if self._token is not None and self._scope is not None:
+            call_soon(self._token, self._scope.cancel)
+
+
+def run_sync(fn: Callable[[], Awaitable[T]], *, backend: str = "asyncio") -> T:
+    """Await `fn()` in a new event loop, in a thread with the caller's context, and give what it returns.
+
+    It works in a script, in a notebook cell and in a callback of a running loop, which it blocks. Ctrl-C cancels the
+    call, waits for it to clean up, and raises `KeyboardInterrupt`.
+    """
+    call = _Call(fn, backend)
+    context = copy_context()
+    thread = threading.Thread(target=context.run, args=(call.run,), name="graphrt-run-sync", daemon=True)
+    thread.start()
+    try:
+        call.done.wait()
+    except BaseException:  # Ctrl-C: let the run clean up, then leave with it
+        call.cancel()
+        call.done.wait()
+        thread.join()
+        raise
+    thread.join()
+    if call.error is not None:
+        error, call.error = call.error, None
+        try:
+            raise error
+        finally:
+            del error
+    return call.value  # type: ignore[return-value]  # what fn() returned

@@ -1,0 +1,93 @@
+"""States of a step and of a run, and the one table of legal moves.
+
+The table is data: the core obeys it, the tests walk it, and the documentation and the state picture are drawn from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from graphrt.errors import InvalidTransitionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class NodeState(StrEnum):
+    """State of one step, that is of one activation of a node."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+
+_S = NodeState
+
+LEGAL_MOVES: Final[Mapping[NodeState, frozenset[NodeState]]] = {
+    _S.PENDING: frozenset({_S.RUNNING, _S.SKIPPED, _S.CANCELLED}),
+    _S.RUNNING: frozenset({_S.SUCCEEDED, _S.FAILED, _S.SKIPPED, _S.CANCELLED, _S.TIMED_OUT, _S.WAITING}),
+    _S.WAITING: frozenset({_S.RUNNING, _S.FAILED, _S.CANCELLED, _S.TIMED_OUT}),
+    _S.SUCCEEDED: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.SKIPPED: frozenset(),
+    _S.CANCELLED: frozenset(),
+    _S.TIMED_OUT: frozenset(),
+}
+"""What may follow what. Everything else raises `InvalidTransitionError` and changes nothing."""
+
+FINAL_STATES: Final = frozenset(state for state, after in LEGAL_MOVES.items() if not after)
+"""States that a step never leaves."""
+
+LIVE_STATES: Final = frozenset({_S.RUNNING, _S.WAITING})
+"""States in which a step holds its run open."""
+
+
+def check_move(entity: object, before: NodeState, after: NodeState) -> None:
+    """Refuse a move that the table does not hold.
+
+    Raises:
+        InvalidTransitionError: *before* does not lead to *after*; nothing was changed.
+    """
+    if after not in LEGAL_MOVES[before]:
+        raise InvalidTransitionError(str(entity), before.value, after.value)
+
+
+class RunStatus(StrEnum):
+    """How a run stands or ended (`RunResult.status`)."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+
+class TerminationKind(StrEnum):
+    """Why a run is over."""
+
+    NATURAL_END = "natural_end"
+    BEHAVIOR_REQUESTED = "behavior_requested"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+    BLOCKED = "blocked"
+    SUSPENDED = "suspended"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """The end of a run: its kind, and for a limit its name in *code*."""
+
+    kind: TerminationKind
+    code: str | None = None
+    detail: str | None = None

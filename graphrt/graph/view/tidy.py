@@ -1,0 +1,201 @@
+"""Bring any drawing into order, so that what draws it has no odd cases to look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from graphrt.graph.view.drawing import (
+    EDGE_KINDS,
+    FOLDED,
+    GROUP_KINDS,
+    NODE_KINDS,
+    NODE_STATES,
+    DrawnEdge,
+    DrawnGroup,
+    DrawnNode,
+    Drawing,
+)
+from graphrt.graph.view.words import printable
+
+FOLD_ABOVE: Final = 150
+"""Nodes up to which every group is drawn open."""
+
+_UNNAMED: Final = "(unnamed)"
+_NAMES_IN_TITLE: Final = 40
+_LOUDEST: Final = ("failed", "timed_out", "running", "waiting", "cancelled", "pending", "succeeded", "skipped")
+
+
+def tidy(drawing: Drawing) -> Drawing:
+    """Return *drawing* with unique ids, known kinds and states, edges between drawn nodes and printable texts.
+
+    Groups come parents first, each with at least one node in it, and no group is around itself.
+    """
+    nodes = {node.id: node for node in reversed(drawing.nodes)}
+    groups = {group.id: group for group in reversed(drawing.groups)}
+    parents = {group: _parent(group, groups) for group in groups}
+    used = {
+        around: None
+        for node in nodes.values()
+        if node.group in parents
+        for around in lineage(node.group, parents)
+    }
+    depth = {group: len(lineage(group, parents)) for group in used}
+    return Drawing(
+        name=printable(drawing.name),
+        nodes=tuple(_tidy_node(nodes.pop(node.id), used) for node in drawing.nodes if node.id in nodes),
+        edges=_tidy_edges(drawing),
+        groups=tuple(
+            replace(
+                group,
+                label=printable(group.label) or printable(group.id) or _UNNAMED,
+                kind=group.kind if group.kind in GROUP_KINDS else "graph",
+                parent=parents[group.id],
+            )
+            for group in sorted((groups[id] for id in _order(drawing, used)), key=lambda group: depth[group.id])
+        ),
+        status=None if drawing.status is None else printable(drawing.status),
+    )
+
+
+def lineage(group: str | None, parents: dict[str, str | None]) -> tuple[str, ...]:
+    """Return the groups from the outermost down to *group*, itself included."""
+    line: list[str] = []
+    while group is not None:
+        line.append(group)
+        group = parents[group]
+    return tuple(reversed(line))
+
+
+def _order(drawing: Drawing, used: Iterable[str]) -> Iterator[str]:
+    wanted = set(used)
+    for group in drawing.groups:
+        if group.id in wanted:
+            wanted.remove(group.id)
+            yield group.id
+
+
+def _parent(id: str, groups: dict[str, DrawnGroup]) -> str | None:
+    """Return the parent of a group, or None if it is unknown or the group would be around itself."""
+    seen = {id}
+    above = groups[id].parent
+    while above in groups:
+        if above in seen:
+            return None
+        seen.add(above)
+        above = groups[above].parent
+    parent = groups[id].parent
+    return parent if parent in groups else None
+
+
+def _tidy_node(node: DrawnNode, groups: Iterable[str]) -> DrawnNode:
+    return replace(
+        node,
+        label=printable(node.label) or printable(node.id) or _UNNAMED,
+        kind=node.kind if node.kind in NODE_KINDS else "function",
+        group=node.group if node.group in groups else None,
+        state=node.state if node.state in NODE_STATES else None,
+        note=printable(node.note) or None if node.note is not None else None,
+        title=printable(node.title) or None if node.title is not None else None,
+    )
+
+
+def _tidy_edges(drawing: Drawing) -> tuple[DrawnEdge, ...]:
+    known = {node.id for node in drawing.nodes}
+    return tuple(
+        replace(
+            edge,
+            label=printable(edge.label) or None if edge.label is not None else None,
+            kind=edge.kind if edge.kind in EDGE_KINDS else "normal",
+        )
+        for edge in drawing.edges
+        if edge.src in known and edge.dst in known
+    )
+
+
+def fold(drawing: Drawing, limit: int = FOLD_ABOVE) -> Drawing:
+    """Close groups of a tidy *drawing*, the innermost and largest first, until at most *limit* nodes are left.
+
+    A closed group is one node of kind ``folded`` with the group's id: it tells how many nodes it holds, and shows
+    the state among theirs that most needs to be seen. A drawing without groups stays as it is.
+    """
+    parents = {group.id: group.parent for group in drawing.groups}
+    depth = {group: len(lineage(group, parents)) for group in parents}
+    while len(drawing.nodes) > limit and drawing.groups:
+        deepest = max(depth[group.id] for group in drawing.groups)
+        held = Counter(node.group for node in drawing.nodes)
+        inner = [group for group in drawing.groups if depth[group.id] == deepest]
+        drawing = _close(drawing, max(inner, key=lambda group: held[group.id]))
+    return drawing
+
+
+def _close(drawing: Drawing, group: DrawnGroup) -> Drawing:
+    inside = [node for node in drawing.nodes if node.group == group.id]
+    taken = {node.id for node in drawing.nodes} - {node.id for node in inside}
+    id = group.id
+    while id in taken:
+        id += "'"
+    box = _box(group, id, inside)
+    stands_for = {node.id: id for node in inside}
+    nodes: list[DrawnNode] = []
+    for node in drawing.nodes:
+        if node.id not in stands_for:
+            nodes.append(node)
+        elif node is inside[0]:
+            nodes.append(box)
+    return replace(
+        drawing,
+        nodes=tuple(nodes),
+        edges=_merged(drawing.edges, stands_for),
+        groups=tuple(other for other in drawing.groups if other.id != group.id),
+    )
+
+
+def _box(group: DrawnGroup, id: str, inside: list[DrawnNode]) -> DrawnNode:
+    count = sum(_count(node) for node in inside)
+    names = ", ".join(node.label for node in inside[:_NAMES_IN_TITLE])
+    states = {node.state for node in inside}
+    return DrawnNode(
+        id=id,
+        label=group.label,
+        kind=FOLDED,
+        group=group.parent,
+        state=next((state for state in _LOUDEST if state in states), None),
+        note="1 node" if count == 1 else f"{count} nodes",
+        title=names if len(inside) <= _NAMES_IN_TITLE else f"{names}, ...",
+    )
+
+
+def _count(node: DrawnNode) -> int:
+    """Count the nodes that *node* stands for; a folded one says so in its note."""
+    return int(node.note.split()[0]) if node.kind == FOLDED and node.note is not None else 1
+
+
+def _merged(edges: tuple[DrawnEdge, ...], stands_for: dict[str, str]) -> tuple[DrawnEdge, ...]:
+    """Move the ends of *edges* to the boxes that stand for them.
+
+    Edges of one kind that then run between the same two boxes become one, with their label if they have the same.
+    """
+    found: dict[tuple[str, ...], DrawnEdge] = {}
+    for number, edge in enumerate(edges):
+        src, dst = stands_for.get(edge.src, edge.src), stands_for.get(edge.dst, edge.dst)
+        if src == edge.src and dst == edge.dst:
+            found[(str(number),)] = edge
+        elif src != dst:
+            before = found.get((src, dst, edge.kind), edge)
+            found[src, dst, edge.kind] = replace(
+                edge,
+                src=src,
+                dst=dst,
+                label=edge.label if edge.label == before.label else None,
+                taken=_either(before.taken, edge.taken),
+            )
+    return tuple(found.values())
+
+
+def _either(one: bool | None, other: bool | None) -> bool | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one or other

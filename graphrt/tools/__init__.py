@@ -1,0 +1,59 @@
+"""Tools: what a model can call, and how its calls are answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__all__ = [
+    "FunctionTool",
+    "ParallelToolExecutor",
+    "PermissionChecker",
+    "PermissionDecision",
+    "SequentialToolExecutor",
+    "Tool",
+    "ToolContext",
+    "ToolDefinition",
+    "ToolDescriptor",
+    "ToolExecutor",
+    "ToolGate",
+    "ToolRegistry",
+    "ToolResult",
+    "answer_call",
+    "function_tool",
+    "refuse_call",
+]
+
+if TYPE_CHECKING:
+    from graphrt.tools.base import Tool, ToolContext, ToolDefinition, ToolDescriptor, ToolResult
+    from graphrt.tools.executor import (
+        ParallelToolExecutor,
+        SequentialToolExecutor,
+        ToolExecutor,
+        ToolGate,
+        answer_call,
+        refuse_call,
+    )
+    from graphrt.tools.function import FunctionTool, function_tool
+    from graphrt.tools.permission import PermissionChecker, PermissionDecision
+    from graphrt.tools.registry import ToolRegistry
+
+if not TYPE_CHECKING:
+    from graphrt._lazy import lazy_names
+
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "graphrt.tools.base": ("Tool", "ToolContext", "ToolDefinition", "ToolDescriptor", "ToolResult"),
+            "graphrt.tools.executor": (
+                "ParallelToolExecutor",
+                "SequentialToolExecutor",
+                "ToolExecutor",
+                "ToolGate",
+                "answer_call",
+                "refuse_call",
+            ),
+            "graphrt.tools.function": ("FunctionTool", "function_tool"),
+            "graphrt.tools.permission": ("PermissionChecker", "PermissionDecision"),
+            "graphrt.tools.registry": ("ToolRegistry",),
+        },
+    )

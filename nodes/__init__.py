@@ -1,0 +1,53 @@
+"""The kinds of node that a graph is made of.
+
+This folder is the import package `graphrt.nodes`, wherever it lies in the source tree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if __name__ != "graphrt.nodes":
+    raise ImportError(
+        f"this folder is the package 'graphrt.nodes' and cannot be imported as {__name__!r}\n"
+        "  hint: write 'from graphrt.nodes import ...'; under two names every class would exist twice",
+        name=__name__,
+        path=__file__,
+    )
+
+__all__ = [
+    "AgentNode",
+    "Ask",
+    "FallbackNode",
+    "FunctionNode",
+    "GraphNode",
+    "InferenceNode",
+    "JoinNode",
+    "ResolvedAgent",
+    "RouterNode",
+    "ToolNode",
+    "compile_agent",
+]
+
+if TYPE_CHECKING:
+    from graphrt.nodes.agent import AgentNode, ResolvedAgent, compile_agent
+    from graphrt.nodes.ask import Ask
+    from graphrt.nodes.function import FunctionNode, JoinNode, RouterNode
+    from graphrt.nodes.graph import GraphNode
+    from graphrt.nodes.inference import FallbackNode, InferenceNode
+    from graphrt.nodes.tool import ToolNode
+
+if not TYPE_CHECKING:
+    from graphrt._lazy import lazy_names
+
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "graphrt.nodes.agent": ("AgentNode", "ResolvedAgent", "compile_agent"),
+            "graphrt.nodes.ask": ("Ask",),
+            "graphrt.nodes.function": ("FunctionNode", "JoinNode", "RouterNode"),
+            "graphrt.nodes.graph": ("GraphNode",),
+            "graphrt.nodes.inference": ("FallbackNode", "InferenceNode"),
+            "graphrt.nodes.tool": ("ToolNode",),
+        },
+    )

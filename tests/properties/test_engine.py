@@ -1,0 +1,225 @@
+"""The engine against the reference, and the promises that hold for every run of it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from graphrt import RunEvent
+from tests.properties.building import build
+from tests.properties.description import Graph, Outcome, plain
+from tests.properties.driver import Session, continue_from, drive
+from tests.properties.graphs import VALUE, Flavour, graphs
+from tests.properties.reference import Interpreter, interpret
+
+ANY = Flavour()
+CALM = Flavour(races=False, failures=False, wrong=False)
+FAILING = Flavour(races=False)
+RACING = Flavour(failures=False, wrong=False)
+FLAVOURS = st.sampled_from((CALM, FAILING, RACING, ANY))
+SEEDS = st.integers(0, 2**16)
+
+Pick = Callable[[Sequence[Any]], Any]
+
+
+def chooser(seed: int) -> Pick:
+    """Pick at random, the same for the same seed."""
+    chance = random.Random(seed)  # noqa: S311 - reproducible choices, not secrets
+    return lambda options: options[chance.randrange(len(options))]
+
+
+def seen(outcome: Outcome) -> Outcome:
+    """Reduce the reference's outcome to what can be compared."""
+    return replace(
+        outcome,
+        output=plain(outcome.output),
+        outputs={name: plain(value) for name, value in outcome.outputs.items()},
+        steps={key: replace(end, value=plain(end.value)) for key, end in outcome.steps.items()},
+        doubts=frozenset(),
+    )
+
+
+def kind(outcome: Outcome) -> bool:
+    """Which of two failures comes first, or whether a limit comes before either, is not promised (E7)."""
+    return outcome.status == "succeeded"
+
+
+def promised(outcome: Outcome) -> tuple[Any, ...]:
+    """What must not depend on the order of completions (E7)."""
+    if not kind(outcome):
+        return (False,)
+    steps = {key: end for key, end in outcome.steps.items() if not key[0]}
+    return (True, outcome.output, outcome.outputs, outcome.state, steps)
+
+
+@settings(max_examples=250)
+@given(FLAVOURS.flatmap(graphs), SEEDS)
+def test_core_and_reference_agree_at_every_completion(graph: Graph, seed: int) -> None:
+    """Both are told the same order of completions, and have the same steps running all the way."""
+    pick, judge, session = chooser(seed), Interpreter(graph, VALUE), Session(build(graph).compile(), VALUE)
+    while judge.status == "running":
+        assert not session.over
+        assert session.running() == judge.running()
+        key = pick(judge.running())
+        judge.finish(key)
+        session.finish(key)
+    event(judge.status)
+    assert session.over
+    assert session.outcome() == seen(judge.outcome())
+
+
+@settings(max_examples=100)
+@given(st.sampled_from((CALM, FAILING)).flatmap(graphs), SEEDS, SEEDS)
+def test_result_does_not_depend_on_the_order_of_completions(graph: Graph, one: int, other: int) -> None:
+    """E7."""
+    assume(not interpret(graph, VALUE, chooser(one)).doubts)
+    compiled = build(graph).compile()
+    first, second = (drive(compiled, VALUE, chooser(seed)) for seed in (one, other))
+    assert promised(first) == promised(second)
+
+
+def check_events(events: Sequence[RunEvent], outcome: Outcome) -> None:
+    """See that the events of a whole run are complete and in order."""
+    assert [one.sequence for one in events] == list(range(1, len(events) + 1))
+    assert events[0].type == "run.started"
+    endings = {"succeeded": "run.completed", "failed": "run.failed", "stopped": "run.stopped"}
+    assert events[-1].type == endings[outcome.status]
+    assert sum(one.type.startswith("run.") for one in events) == 2
+    check_steps(events, outcome)
+    check_rounds(events)
+
+
+def check_steps(events: Sequence[RunEvent], outcome: Outcome) -> None:
+    """See that every step that started has one ending, and every other step one ending at most."""
+    started: Counter[Any] = Counter()
+    ended: Counter[Any] = Counter()
+    for one in events:
+        if one.step is None or not one.type.startswith("step."):
+            continue
+        ref = (one.step.node, one.step.scope, one.step.round)
+        if one.type == "step.started":
+            started[ref] += 1
+        else:
+            ended[ref] += 1
+    assert not started - ended
+    assert sum(started.values()) == len(outcome.started)
+    assert sum(ended.values()) == len(outcome.steps)
+
+
+def check_rounds(events: Sequence[RunEvent]) -> None:
+    """See that rounds are paired, and counted from 1 without gaps."""
+    started = [tuple(sorted(one.data.items())) for one in events if one.type == "round.started"]
+    completed = [tuple(sorted(one.data.items())) for one in events if one.type == "round.completed"]
+    assert Counter(started) == Counter(completed)
+    for data in set(started):
+        assert started.index(data) < len(events)
+
+
+@settings(max_examples=100)
+@given(FLAVOURS.flatmap(graphs), SEEDS)
+def test_events_of_a_run_are_numbered_paired_and_ended(graph: Graph, seed: int) -> None:
+    events: list[RunEvent] = []
+    outcome = drive(build(graph).compile(), VALUE, chooser(seed), events)
+    check_events(events, outcome)
+
+
+@settings(max_examples=60)
+@given(FLAVOURS.flatmap(graphs), SEEDS)
+def test_illegal_moves_are_refused_and_change_nothing(graph: Graph, seed: int) -> None:
+    pick, session = chooser(seed), Session(build(graph).compile(), VALUE)
+    while not session.over:
+        session.illegal(pick)
+        session.finish(pick(session.running()))
+    session.illegal(pick)
+
+
+@settings(max_examples=80)
+@given(FLAVOURS.flatmap(graphs), SEEDS, st.integers(0, 60))
+def test_run_cut_at_any_event_goes_on_to_the_same_end(graph: Graph, seed: int, cut: int) -> None:
+    """The order of completions is the same before and after the cut, so any graph ends the same."""
+    compiled = build(graph).compile()
+    events: list[RunEvent] = []
+    whole = drive(compiled, VALUE, lambda running: running[0], events)
+    stored = events[: cut % len(events) + 1]
+    again, repeated = continue_from(compiled, stored, lambda running: running[0])
+    assert again == whole
+    assert [(one.sequence, one.type, one.step) for one in repeated] == [
+        (one.sequence, one.type, one.step) for one in events
+    ]
+
+
+@settings(max_examples=60)
+@given(st.sampled_from((CALM, FAILING)).flatmap(graphs), SEEDS, st.integers(1, 30))
+def test_step_limit_is_exact(graph: Graph, seed: int, limit: int) -> None:
+    """E20."""
+    whole = interpret(graph, VALUE, chooser(seed))
+    assume(whole.status == "succeeded")
+    assume(all(end.state != "cancelled" for end in whole.steps.values()))
+    compiled = build(replace(graph, max_steps=limit)).compile()
+    outcome = drive(compiled, VALUE, chooser(seed))
+    if len(whole.started) <= limit:
+        assert promised(outcome) == promised(seen(whole))
+    else:
+        assert (outcome.status, len(outcome.started)) == ("stopped", limit)
+
+
+@settings(max_examples=100)
+@given(FLAVOURS.flatmap(graphs), SEEDS)
+def test_no_activation_of_a_cycle_exceeds_its_rounds(graph: Graph, seed: int) -> None:
+    """E20."""
+    outcome = drive(build(graph).compile(), VALUE, chooser(seed))
+    most = max((number for number in outcome.rounds.values()), default=1)
+    deepest = max([graph.max_rounds, *(inner.max_rounds for inner in all_graphs(graph))])
+    assert most <= deepest
+    if outcome.status == "stopped":
+        assert graph.max_rounds in {n for (scope, _, _), n in outcome.rounds.items() if not scope}
+
+
+def all_graphs(graph: Graph) -> list[Graph]:
+    """Every graph inside *graph*."""
+    return [one for node in graph.nodes if node.graph for one in (node.graph, *all_graphs(node.graph))]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@settings(max_examples=60)
+@given(graph=st.sampled_from((CALM, FAILING)).flatmap(graphs), seed=SEEDS)
+def test_run_on_an_event_loop_agrees_with_the_reference(backend: str, graph: Graph, seed: int) -> None:
+    judge = interpret(graph, VALUE, chooser(seed))
+    assume(not judge.doubts)
+    chance = random.Random(seed)  # noqa: S311 - reproducible choices, not secrets
+
+    async def pause() -> None:
+        for _ in range(chance.randrange(4)):
+            await anyio.lowlevel.checkpoint()
+
+    events: list[RunEvent] = []
+
+    async def run() -> Any:
+        return await build(graph, pause).run(VALUE, check=False, on_event=events.append)
+
+    result = anyio.run(run, backend=backend)
+    wanted = promised(seen(judge))
+    if not wanted[0]:
+        assert result.status in ("failed", "stopped")
+        assert result.error is not None
+        return
+    assert result.status == "succeeded"
+    assert plain(result.output) == wanted[1]
+    assert {name: plain(value) for name, value in result.outputs.items()} == wanted[2]
+    assert (result.state.model_dump() if result.state is not None else None) == wanted[3]
+    mine = Counter(
+        (step.node, step.round) for step in result.steps if not step.scope and step.started is not None
+    )
+    assert mine == Counter(
+        (key[1], key[2][-1] if key[2] else 1) for key, end in wanted[4].items() if end.state != "never"
+    )
+    assert [one.sequence for one in events] == list(range(1, len(events) + 1))
