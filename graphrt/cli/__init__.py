@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from graphrt import __version__
 from graphrt.errors import GraphrtError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 SUCCEEDED: Final = 0
 FAILED: Final = 1
@@ -76,15 +78,15 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     demo = commands.add_parser(
         "demo",
         help="research a folder of documents and write a report; needs no key and no network",
-        description="Plan questions about a folder of documents, research them side by side, and write a report. "
-        "Asks the model that OPENAI_BASE_URL, OPENAI_API_KEY or --model name; without them, an offline stand-in "
-        "that works by simple rules.",
+        description="Plan questions about a folder of documents, research them side by side, and write a "
+        "report. Asks the model that OPENAI_BASE_URL, OPENAI_API_KEY or --model name; without them, an "
+        "offline stand-in that works by simple rules.",
         allow_abbrev=False,
     )
     demo.add_argument("folder", nargs="?", help="what to read (default: graphrt's own documents)")
     demo.add_argument("--goal", help="what the report is to tell")
     demo.add_argument("--out", default=None, metavar="DIR", help="where to write (default: ./graphrt-demo)")
-    demo.add_argument("--model", help="model to ask, by its name at the server (default: gpt-4o-mini)")
+    demo.add_argument("--model", help="the server's name of the model to ask (default: gpt-4o-mini)")
     demo.add_argument(
         "--offline", action="store_true", help="use the stand-in, whatever the environment says"
     )

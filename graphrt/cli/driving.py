@@ -28,7 +28,7 @@ class Driven:
 
     @property
     def exit_code(self) -> int:
-        """0 for a success, 1 for a failure, and for an interruption what shells expect: 128 and the signal."""
+        """0 for a success, 1 for a failure; for an interruption what shells expect, 128 and the signal."""
         if self.signal is not None and self.result.status != "succeeded":
             return 128 + self.signal
         return 0 if self.result.status == "succeeded" else 1
@@ -39,8 +39,8 @@ async def drive(
 ) -> Driven:
     """Run *graph* and give each event to *on_event*; the first Ctrl-C cancels the run and waits for it.
 
-    A second Ctrl-C is Python's own again. The options are those of ``CompiledGraph.stream``. A failed run is not
-    raised: it is in the result.
+    A second Ctrl-C is Python's own again. The options are those of ``CompiledGraph.stream``. A failed run is
+    not raised: it is in the result.
     """
     caught: list[signal.Signals] = []
     problem: Exception | None = None
@@ -50,7 +50,7 @@ async def drive(
             try:
                 async for event in run:
                     on_event(event)
-            except Exception as error:  # raised below, bare: a task group would wrap it
+            except Exception as error:  # noqa: BLE001  # raised below: a task group would wrap it
                 problem = error
             tasks.cancel_scope.cancel()
         if problem is not None:
@@ -59,7 +59,7 @@ async def drive(
 
 
 async def _cancel_on_signal(run: RunStream, caught: list[signal.Signals]) -> None:
-    # Only the main thread may catch signals, and not every system's event loop can: then Ctrl-C is an exception.
+    # Only the main thread may catch signals, and not every event loop can: then Ctrl-C is an exception.
     with suppress(NotImplementedError, RuntimeError, ValueError):
         with anyio.open_signal_receiver(*_SIGNALS) as signals:
             async for number in signals:

@@ -6,14 +6,16 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from graphrt.cli import UsageError
 from graphrt.graph import CompiledGraph, Workflow
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 def load_graph(target: str) -> CompiledGraph:

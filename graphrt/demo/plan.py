@@ -12,8 +12,15 @@ from graphrt.errors import GraphError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+_NAMED: Final = 3  # wrong ids in one message
+
 MOST_STEPS: Final = 8
 """Steps that no plan may exceed, whatever is asked for."""
+
+
+# In the schema alone: a model that keeps to it cannot name a file as a step, and what another one writes is
+# refused by the check, in words that help.
+_STEP_ID: Final = {"pattern": "^s[1-9]$"}
 
 
 class PlanStep(BaseModel):
@@ -21,10 +28,11 @@ class PlanStep(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: Annotated[str, Field(description="A short name, such as s1.")]
+    id: Annotated[str, Field(description="s1, s2, and so on.", json_schema_extra=_STEP_ID)]
     question: Annotated[str, Field(description="One question that the documents can answer.")]
     depends_on: Annotated[
-        list[str], Field(description="Ids of the steps whose answers this one needs; mostly empty.")
+        list[Annotated[str, Field(json_schema_extra=_STEP_ID)]],
+        Field(description="Ids of earlier steps whose answers this one needs; mostly empty."),
     ] = []
 
 
@@ -60,7 +68,8 @@ def check_plan(plan: Plan, *, most: int = MOST_STEPS) -> Plan:
     """
     problems = [*_wrong_size(plan, most), *_wrong_steps(plan)]
     if not problems and (cycle := _cycle(plan)):
-        problems.append(f"the steps {', '.join(map(repr, cycle))} wait for each other in a circle")
+        waiting = ", ".join(map(repr, cycle))
+        problems.append(f"the steps {waiting} wait for each other in a circle: let depends_on be empty")
     if problems:
         raise PlanError(problems)
     return plan
@@ -86,9 +95,8 @@ def _wrong_steps(plan: Plan) -> list[str]:
             problems.append(f"the question {step.question!r} is asked more than once")
         unknown = [needed for needed in step.depends_on if needed not in times]
         if unknown:
-            problems.append(
-                f"step {step.id!r} depends on {', '.join(map(repr, unknown))}, which no step has as its id"
-            )
+            named = ", ".join(map(repr, unknown[:_NAMED])) + (", ..." if len(unknown) > _NAMED else "")
+            problems.append(f"step {step.id!r} depends on {named}, and no step has that id")
     return problems
 
 

@@ -24,8 +24,10 @@ sources, written as (file:line), as they are. Add nothing that the findings do n
 _PLANNER: Final = """\
 You plan research in a folder of documents. Make a plan of at most {most_steps} steps. Each step has an id
 (s1, s2, ...), one question that the documents can answer, and depends_on: the ids of earlier steps whose
-answers it needs. Leave depends_on empty unless an answer is really needed. Ask about what the headings name,
-each time something else."""
+answers it needs, which is empty for most steps. Ask about what the headings name, each time something else.
+For example, for documents about gardens:
+{{"steps": [{{"id": "s1", "question": "Which plants need shade?", "depends_on": []}},
+{{"id": "s2", "question": "When are roses cut?", "depends_on": []}}]}}"""
 
 _NO_ANSWER: Final = "This was not answered."
 _ANSWER_CHARS: Final = 1_200

@@ -134,7 +134,9 @@ def _plan(survey: str, most: int) -> list[dict[str, Any]]:
     queues = [sorted(topics, key=lambda each: _rank(each, goal, len(topics))) for topics in by_file.values()]
     chosen: list[_Topic] = []
     while len(chosen) < most and any(queues):
-        chosen += [queue.pop(0) for queue in queues if queue][: most - len(chosen)]
+        for queue in filter(None, queues):
+            chosen += _with_a_part(queue)
+    del chosen[most:]
     order = list(by_file)
     chosen.sort(key=lambda each: (order.index(each.path), each.at))
     ids = {(topic.path, topic.text): f"s{at}" for at, topic in enumerate(chosen, start=1)}
@@ -148,6 +150,16 @@ def _plan(survey: str, most: int) -> list[dict[str, Any]]:
         }
         for at, topic in enumerate(chosen, start=1)
     ]
+
+
+def _with_a_part(queue: list[_Topic]) -> list[_Topic]:
+    """Take the first topic of *queue*, and the first of those that stand under it."""
+    whole = queue.pop(0)
+    part = next((each for each in queue if each.above[-1:] == (whole.text,)), None)
+    if part is None or whole.level == 1:
+        return [whole]
+    queue.remove(part)
+    return [whole, part]
 
 
 def _rank(topic: _Topic, goal: set[str], among: int) -> tuple[bool, bool, int, int]:
@@ -231,9 +243,9 @@ def _calls(tool: str, at: int, arguments: Sequence[dict[str, Any]]) -> LLMRespon
 
 
 def _best(hits: list[re.Match[str]], question: str) -> list[re.Match[str]]:
-    """Choose the hits to read around: those in a file that the question names first, places apart."""
+    """Choose the hits to read around: in a file that the question names and headings first, places apart."""
     chosen: list[re.Match[str]] = []
-    for hit in sorted(hits, key=lambda each: each[1] not in question):
+    for hit in sorted(hits, key=lambda each: (each[1] not in question, not each[3].startswith("#"))):
         apart = all(hit[1] != other[1] or abs(int(hit[2]) - int(other[2])) > _LINES_READ for other in chosen)
         if apart and (not chosen or hit[1] in question or chosen[0][1] not in question):
             chosen.append(hit)
@@ -284,10 +296,7 @@ def _write(findings: str) -> str:
             sections[-1][1].append(line)
     sources = [source[1] for _, lines in sections for line in lines if (source := _SOURCE.search(line))]
     files = list(dict.fromkeys(sources))
-    first = (
-        f"Looked into {len(sections)} questions; {len(sources)} lines from {len(files)} files bear on them"
-    )
-    text = [f"{first}{': ' if files else ''}{', '.join(files)}."]
+    text = [f"Questions: {len(sections)}. Lines quoted: {len(sources)}. Files: {', '.join(files) or 'none'}."]
     for heading, lines in sections:
         text += ["", f"## {heading}", "", *lines]
     return "\n".join(text)

@@ -5,8 +5,8 @@
     collect -[steps are left]-> wave
     collect -[none is left]-> digest -> writer -> report -> END
 
-A wave is the steps whose dependencies have been worked on. A question whose research fails is kept as a failure
-and named in the report.
+A wave is the steps whose dependencies have been worked on. A question whose research fails is kept as a
+failure and named in the report.
 """
 
 from __future__ import annotations

@@ -88,6 +88,7 @@ def _place(program: Program, node: CompiledNode, types: InputTypes, paths: reach
             if named:
                 bind = Bind(param, How.EDGES)
                 bind.edges = named
+                _check_alternatives(paths, node, param, named)
                 left = [e for e in left if e not in named]
         binds.append(bind)
     for i, param in enumerate(params):
@@ -133,20 +134,19 @@ def _entry_params(program: Program) -> set[str]:
 
 
 def _check_alternatives(paths: reach.Paths, node: CompiledNode, param: Param, edges: Sequence[CompiledEdge]) -> None:
+    """Refuse two edges of which nothing decides that only one delivers; what conditions decide is seen in the run."""
     if node.quorum == 1:
         return
-    for i, a in enumerate(edges):
-        for b in edges[i + 1 :]:
-            if a.back != b.back or a.cond or b.cond or paths.exclusive(a, b):
+    sure = [e for e in edges if paths.unconditional(e)]
+    for i, a in enumerate(sure):
+        for b in sure[i + 1 :]:
+            if a.back != b.back:
                 continue
+            one, other = (a.name, b.name) if a.name != b.name else (a.src.name, b.src.name)
             raise GraphError(
                 f"two edges bring a value for parameter {param.name!r} of node {node.name!r}: {a} and {b}",
-                hint=f"name a parameter for each: {_ident(a.name)} and {_ident(b.name)}, or use into= on the edges",
+                hint=f"name a parameter for each: {one!r} and {other!r}, or use into= on the edges",
             )
-
-
-def _ident(name: str) -> str:
-    return repr(name)
 
 
 def _entry_names(program: Program, placed: Mapping[CompiledNode, Sequence[Bind | None]]) -> set[str]:

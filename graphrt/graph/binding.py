@@ -53,14 +53,16 @@ class Bind:
 class Binder:
     """Gives a step its arguments."""
 
-    __slots__ = ("binds", "needs_context", "node", "single")
+    __slots__ = ("binds", "by_place", "needs_context", "node", "single")
 
     def __init__(self, node: CompiledNode, binds: Sequence[Bind]) -> None:
         self.node = node
         self.binds = tuple(binds)
         self.needs_context = any(b.how is How.CONTEXT for b in binds)
-        self.single = len(self.binds) == 1 and self.binds[0].how is How.EDGES and not node.back_in
-        """Takes exactly one value, from its edges."""
+        self.single = _is_single(node, self.binds)
+        """Takes one value, from whichever of its edges brings it."""
+        self.by_place = _by_place(node, self.binds)
+        """For a node whose parameters are its edges, one each: the place of each parameter's edge among them."""
 
     def inputs(self, core: RunCore, step: Step, ctx: Any) -> dict[str, Any]:
         """Give the step's inputs by parameter name, in the order of the parameters.
@@ -72,6 +74,10 @@ class Binder:
 
     def values(self, core: RunCore, step: Step, ctx: Any) -> list[Any]:
         """Give the step's inputs in the order of the parameters; raises as `inputs`."""
+        places = self.by_place
+        arrivals = step.arrivals
+        if places is not None and len(arrivals) == len(places):
+            return [deliver(core, step, *arrivals[place]) for place in places]
         return [self._value(core, step, bind, ctx) for bind in self.binds]
 
     def _value(self, core: RunCore, step: Step, bind: Bind, ctx: Any) -> Any:
@@ -120,6 +126,22 @@ class Binder:
             f"no edge has brought a value for parameter {bind.name!r} of node {self.node.name!r}: {edges}",
             hint="give it a default, or a type that allows None",
         )
+
+
+def _is_single(node: CompiledNode, binds: Sequence[Bind]) -> bool:
+    if len(binds) != 1 or binds[0].how is not How.EDGES or node.back_in:
+        return False
+    return all(e in binds[0].edges for e in node.forward_in)
+
+
+def _by_place(node: CompiledNode, binds: Sequence[Bind]) -> tuple[int, ...] | None:
+    edges = {e: i for i, e in enumerate(sorted(node.forward_in, key=lambda e: e.index))}
+    if node.back_in or len(edges) != len(binds):
+        return None
+    if any(b.how is not How.EDGES or len(b.edges) != 1 for b in binds):
+        return None
+    places = tuple(edges[b.edges[0]] for b in binds)
+    return places if len(set(places)) == len(places) else None
 
 
 def deliver(core: RunCore, step: Step, edge: CompiledEdge, source: Step, value: Any) -> Any:

@@ -41,6 +41,22 @@ def check_declared(decl: GraphDecl) -> None:
             f"max_steps of graph {decl.name!r} is {decl.max_steps!r}",
             hint="give a whole number of at least 1, or None for no limit",
         )
+    if decl.max_concurrency is not None:
+        check_concurrency(decl.max_concurrency, f"graph {decl.name!r}")
+    if decl.timeout is not None and not decl.timeout > 0:
+        raise ConfigError(
+            f"timeout of graph {decl.name!r} is {decl.timeout!r}", hint="give seconds above 0, or None"
+        )
+
+
+def check_concurrency(limit: int, of: str) -> None:
+    """Refuse a limit that lets nothing through.
+
+    Raises:
+        ConfigError: *limit* is below 1; *of* says whose it is.
+    """
+    if limit < 1:
+        raise ConfigError(f"max_concurrency of {of} is {limit!r}", hint="give at least 1, or None for no limit")
 
 
 def unknown_node(name: str, edge: str, known: Iterable[str]) -> GraphError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError, GraphTypeError
@@ -78,7 +79,7 @@ def _compile_node(program: Program, node: CompiledNode) -> None:
                 f"node {node.name!r} waits for {decl.join} edges and has {len(node.forward_in)}",
                 hint=f"lower join to at most {len(node.forward_in)}, or add edges",
             )
-    if isinstance(decl.target, HoldsGraph):
+    if type(decl.target) is not FunctionType and isinstance(decl.target, HoldsGraph):
         node.graph = decl.target.compiled_graph().program
         if decl.retry is not None:
             raise GraphError(
@@ -118,15 +119,14 @@ def _check_way_out(program: Program) -> None:
     for edge in program.edges:
         before.setdefault(edge.dst, []).append(edge.src)
     good = reach.reaching([program.end], lambda n: before.get(n, ()))
-    for node in program.nodes:
-        if node.side:
-            continue
-        leads_on = node.out or node.errors
-        if not leads_on:
+    inner = [node for node in program.nodes if not node.side]
+    for node in inner:
+        if not node.out and not node.errors:
             raise GraphError(
                 f"node {node.name!r} has no edge out of it",
                 hint=f"add edge({node.name!r}, END), or declare it side=True if its value goes nowhere",
             )
+    for node in inner:
         only_maps_to_sides = all(e.map is not None and not e.map.gathers for e in node.out) and not node.errors
         if node not in good:
             what = "leads into maps that nothing gathers" if only_maps_to_sides else "cannot reach END"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import ConfigError, GraphError, GraphTypeError
 from graphrt.graph import typecheck
-from graphrt.graph.protocols import Asks
+from graphrt.graph.checks import check_concurrency
 from graphrt.graph.scheduler.result import RunResult, annotate
 from graphrt.graph.scheduler.run import GraphScheduler
-from graphrt.graph.scheduler.runner import prepare
+from graphrt.graph.scheduler.runner import Way, prepare
 from graphrt.graph.scheduler.stream import RunStream
 from graphrt.graph.scheduler.sync import run_sync
 
@@ -37,7 +37,7 @@ class CompiledGraph:
         """Take a compiled program; use `Workflow.compile()` to get one."""
         prepare(program)
         self.program = program
-        self._asks = [n.name for n in _nodes(program) if n.decl is not None and isinstance(n.decl.target, Asks)]
+        self._asks = [n.name for n in _nodes(program) if n.run.way is Way.ASK]
 
     @property
     def name(self) -> str:
@@ -174,6 +174,8 @@ class CompiledGraph:
                 f"deadline_at is {deadline_at!r}, a time without a zone",
                 hint="give one with a zone, such as datetime.now(UTC) + timedelta(minutes=5)",
             )
+        if options["max_concurrency"] is not None:
+            check_concurrency(options["max_concurrency"], f"the run of graph {self.name!r}")
         run_id = run_id or f"run-{os.urandom(8).hex()}"
         return GraphScheduler(
             self.program,

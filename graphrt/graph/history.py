@@ -64,7 +64,7 @@ def links(history: History | None) -> Iterator[History]:
 def merge(histories: Sequence[History | None], spec: StateSpec) -> History | None:
     """Bring together the histories of taken edges: each, in order, adds the writes that are not there yet.
 
-    Costs what they do not share. Merging the same ones again gives the same links, if somebody still holds them.
+    Costs what they do not share. Merging the same ones again gives the same links, if anybody still has them.
 
     Args:
         histories: One for each edge, in declaration order.

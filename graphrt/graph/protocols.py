@@ -131,6 +131,8 @@ class StepRef:
     scope: str
     round: int
     attempt: int = 1
+    key: str = ""
+    """Readable, and different for every step of the run, in nested rounds too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Questions about the paths of a graph that the compiler asks: what always lies before what, what excludes what."""
+"""Questions about the paths of a graph that the compiler asks: what always lies before what, what is sure to deliver."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from graphrt.graph.compiled import EdgeKind
 from graphrt.graph.signature import MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Iterable
 
     from graphrt.graph.binding import Bind
     from graphrt.graph.compiled import CompiledEdge, CompiledNode, Program
-
-Choices = dict["Hashable", frozenset["Hashable"]]
 
 
 class Paths:
@@ -24,7 +22,7 @@ class Paths:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._without: dict[CompiledNode, frozenset[CompiledNode]] = {}
-        self._choices: dict[CompiledNode, Choices] | None = None
+        self._unconditional: set[CompiledNode] | None = None
         self._after: dict[CompiledNode, list[CompiledEdge]] | None = None
         self.certain = not any(
             e.cond or e.kind is EdgeKind.ERROR for e in program.edges
@@ -69,50 +67,20 @@ class Paths:
                     queue.append(edge.dst)
         return frozenset(seen)
 
-    # ------------------------------------------------------------ what excludes what
-
-    def exclusive(self, a: CompiledEdge, b: CompiledEdge) -> bool:
-        """Whether *a* and *b* can never deliver together: they need different choices of one node."""
-        if self._choices is None:
-            self._choices = self._spread_choices()
-        one, other = self._needed(a), self._needed(b)
-        return any(key in other and not (choices & other[key]) for key, choices in one.items())
-
-    def _needed(self, edge: CompiledEdge) -> Choices:
-        assert self._choices is not None
-        needed = dict(self._choices.get(edge.src, {}))
-        for key, choice in _own_choices(edge):
-            needed[key] = frozenset({choice})
-        return needed
-
-    def _spread_choices(self) -> dict[CompiledNode, Choices]:
-        """Give each node the choices without which it cannot run; back edges are left out."""
-        program = self.program
-        self._choices = choices = {program.start: {}}
-        indegree = {n: 0 for n in (program.start, *program.nodes, program.end)}
-        forward = [e for e in program.edges if not e.back]
-        for edge in forward:
-            indegree[edge.dst] += 1
-        merged: dict[CompiledNode, Choices] = {}
-        queue = deque(n for n, k in indegree.items() if not k)
-        while queue:
-            node = queue.popleft()
-            choices.setdefault(node, merged.get(node, {}))
-            for edge in self.after(node):
-                if edge.back:
-                    continue
-                needed = self._needed(edge)
-                known = merged.get(edge.dst)
-                if known is None:
-                    merged[edge.dst] = needed
-                else:
-                    merged[edge.dst] = {k: v | needed[k] for k, v in known.items() if k in needed}
-                indegree[edge.dst] -= 1
-                if not indegree[edge.dst]:
-                    queue.append(edge.dst)
-        return choices
-
     # ------------------------------------------------------------ what is certain
+
+    def unconditional(self, edge: CompiledEdge) -> bool:
+        """Whether some way from START through *edge* has no condition, branch or error on it."""
+        if self._unconditional is None:
+            start = self.program.start
+            self._unconditional = {start}
+            queue = deque([start])
+            while queue:
+                for out in self.after(queue.popleft()):
+                    if not out.cond and out.dst not in self._unconditional:
+                        self._unconditional.add(out.dst)
+                        queue.append(out.dst)
+        return not edge.cond and edge.src in self._unconditional
 
     def certainly_taken(self, edge: CompiledEdge, node: CompiledNode) -> bool:
         """Whether *edge* is surely taken whenever *node*, into which it leads, runs."""
@@ -139,13 +107,6 @@ class Paths:
 
     def _sure(self, source: CompiledNode, node: CompiledNode) -> bool:
         return source is self.program.start or (source is not node and self.always_before(source, node))
-
-
-def _own_choices(edge: CompiledEdge) -> Iterable[tuple[Hashable, Hashable]]:
-    if edge.src.errors:
-        yield (edge.src, "end"), (edge.index if edge.kind is EdgeKind.ERROR else "ok")
-    if edge.decl.branch is not None:
-        yield (edge.src, id(edge.decl.branch)), edge.index
 
 
 def check_delivery(paths: Paths, node: CompiledNode, bind: Bind) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Reduce:
     """Say in a field's `Annotated` how a write joins what is there.
 
-    For example `log: Annotated[list[str], Reduce(operator.add)] = []`. `fn(current, written)` returns the new value
-    and changes neither. A field with a reducer may be written by steps that run side by side.
+    For example `log: Annotated[list[str], Reduce(operator.add)] = []`. `fn(current, written)` returns the new
+    value and changes neither. A field with a reducer may be written by steps that run side by side.
     """
 
     fn: Callable[[Any, Any], Any]

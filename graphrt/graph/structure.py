@@ -81,18 +81,20 @@ def _spread_regions(program: Program, edges: Sequence[CompiledEdge]) -> None:
     for edge in edges:
         leaving.setdefault(edge.src, []).append(edge)
     queue = deque([program.start])
+    first: dict[CompiledNode, CompiledEdge] = {}
     while queue:
         node = queue.popleft()
         for edge in leaving.get(node, ()):
             region = _region_after(edge, node.region)
             if edge.dst is program.end:
                 if region is not root:
-                    raise _border(edge)
+                    raise _border(edge, None)
             elif edge.dst.region is None:
                 edge.dst.region = region
+                first[edge.dst] = edge
                 queue.append(edge.dst)
             elif edge.dst.region is not region:
-                raise _two_regions(edge, edge.dst.region)
+                raise _two_regions(edge, region, first[edge.dst])
     _name_maps(maps)
 
 
@@ -118,25 +120,39 @@ def _region_after(edge: CompiledEdge, region: Region) -> Region:
     return region
 
 
-def _border(edge: CompiledEdge) -> GraphError:
+def _border(inner: CompiledEdge, outer: CompiledEdge | None) -> GraphError:
+    src, dst = inner.src.name, inner.dst.name
+    also = f": {dst!r} is also reached from outside the map, by {outer}" if outer is not None else ""
     return GraphError(
-        f"edge {edge} crosses the border of a map",
-        hint=f"what leaves a map's body is gathered: gather({edge.src.name!r}, {edge.dst.name!r})",
+        f"edge {inner} crosses the border of a map{also}",
+        hint=f"what leaves a map's body is gathered, as by gather({src!r}, {dst!r}), and its map edge alone leads in",
     )
 
 
-def _two_regions(edge: CompiledEdge, known: Region) -> GraphError:
+def _two_regions(edge: CompiledEdge, region: Region, first: CompiledEdge) -> GraphError:
+    known = edge.dst.region
     if edge.kind is EdgeKind.MAP and known.map is not None:
         return GraphError(
             f"two maps lead into {edge.dst.name!r}: {known.map.edge} and {edge}",
             hint="give each map a body of its own; the same function may be added twice under two names",
         )
-    if edge.kind is EdgeKind.MAP:
+    map_edge = next((e for e in (edge, first) if e.kind is EdgeKind.MAP), None)
+    if map_edge is not None:
+        other = first if map_edge is edge else edge
         return GraphError(
-            f"map {edge} leads into a node that is also reached without the map",
+            f"map {map_edge} leads into a node that is also reached without the map, by {other}",
             hint="a map's body is entered by its map edge only; add the node a second time under another name",
         )
-    return _border(edge)
+    inside_first = _depth(known) > _depth(region)
+    return _border(first, edge) if inside_first else _border(edge, first)
+
+
+def _depth(region: Region) -> int:
+    depth = 0
+    while region.parent is not None:
+        region = region.parent
+        depth += 1
+    return depth
 
 
 def _name_maps(maps: Iterable[CompiledMap]) -> None:

@@ -37,7 +37,7 @@ def test_steps_are_ready_once_what_they_need_is_done() -> None:
     [
         (Plan(steps=[]), "it has no steps"),
         (plan(a="", b="", c=""), "it has 3 steps, and 2 are allowed"),
-        (plan(a="x y"), "step 'a' depends on 'x', 'y', which no step has as its id"),
+        (plan(a="x y"), "step 'a' depends on 'x', 'y', and no step has that id"),
         (plan(a="a"), "the steps 'a' wait for each other in a circle"),
         (plan(a="b", b="a"), "the steps 'a', 'b' wait for each other in a circle"),
         (

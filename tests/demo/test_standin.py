@@ -144,7 +144,7 @@ async def test_findings_are_put_in_order_with_their_sources() -> None:
     findings = 'Goal: insects\n\n## Why?\n- "Because." (a.md:1)\n\n## How?\nThe files say nothing on this.'
     reply = await OfflineStandIn().chat([Message.system("Write."), Message.user(findings)])
     assert reply.content == (
-        "Looked into 2 questions; 1 lines from 1 files bear on them: a.md.\n\n"
+        "Questions: 2. Lines quoted: 1. Files: a.md.\n\n"
         '## Why?\n\n- "Because." (a.md:1)\n\n## How?\n\nThe files say nothing on this.'
     )
     assert reply.model == STAND_IN_NAME

@@ -65,7 +65,9 @@ def _connect(workflow: Workflow, link: Link) -> None:
     ends = {"START": START, "END": END}
     src = ends.get(link.src, link.src)
     if isinstance(link, Branch):
-        workflow.branch(src, dict(link.cases), key=link.key, default=link.default)
+        cases = {key: ends.get(dst, dst) for key, dst in link.cases}
+        default = ends.get(link.default, link.default) if link.default is not None else None
+        workflow.branch(src, cases, key=link.key, default=default)
         return
     assert isinstance(link, Edge | Map | Gather)
     dst = ends.get(link.dst, link.dst)

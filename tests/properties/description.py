@@ -347,6 +347,8 @@ class Outcome:
     steps: Mapping[StepKey, StepEnd] = field(default_factory=dict)
     rounds: Mapping[tuple[ScopeKey, str, tuple[int, ...]], int] = field(default_factory=dict)
     """Rounds of each activation of a cycle: scope, header, rounds around it."""
+    broken: frozenset[ScopeKey] = frozenset()
+    """Scopes that failed or were cancelled; the reference alone fills this in."""
     doubts: frozenset[str] = frozenset()
     """Where the rules leave more than one answer; the reference alone fills this in."""
 

@@ -77,7 +77,11 @@ class Session:
                         self.live.pop(key_of(step), None)
                         core.step_cancelled(step, 0.0)
             elif core.opened:
-                core.open_item(core.opened[0], 0.0)
+                run = core.opened[0]
+                if run.aborted or run.frame.scope.dead:
+                    core.opened.remove(run)
+                else:
+                    core.open_item(run, 0.0)
             else:
                 self._start(core.ready.popleft())
 
@@ -144,7 +148,7 @@ class Session:
         if core.program.state is not None and ended.error is None:
             from graphrt.graph.state import read
 
-            state = read(ended.history, core.program.state, core.folds).model_dump()
+            state = read(ended.history, core.program.state, core.folds, where="END").model_dump()
         return Outcome(
             status=ended.status.value,  # type: ignore[arg-type]  # the same words
             output=plain(ended.output) if ended.error is None else None,

@@ -64,7 +64,7 @@ class Write:
 History = tuple[Write, ...]
 
 
-@dataclass
+@dataclass(eq=False)
 class Take:
     """An arc that was taken."""
 
@@ -73,7 +73,7 @@ class Take:
     rounds: Rounds
 
 
-@dataclass
+@dataclass(eq=False)
 class Step:
     """One activation of a node."""
 
@@ -87,7 +87,7 @@ class Step:
     inner: Scope | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class MapRun:
     """One map that was taken."""
 
@@ -98,7 +98,7 @@ class MapRun:
     open: bool = True
 
 
-@dataclass
+@dataclass(eq=False)
 class Scope:
     """The root, one item, or one activation of a node that holds a graph."""
 
@@ -189,7 +189,9 @@ class Interpreter:
             for (cycle, around), last in scope.rounds.items()
         }
         name = type(self.error).__name__ if self.error is not None else None
-        return Outcome(self.status, output, outputs, state, name, ends, rounds, frozenset(self.doubts))
+        broken = frozenset(scope.key for scope in self.scopes if scope.state != "ended")
+        doubts = frozenset(self.doubts)
+        return Outcome(self.status, output, outputs, state, name, ends, rounds, broken, doubts)
 
     # -- scopes -------------------------------------------------------------------------------------
 
@@ -539,6 +541,8 @@ class Interpreter:
         for (position, other), run in scope.maps.items():
             targets = {dst for _, dst, _ in scope.layout.maps[position]}
             if run.open and targets <= losers | {join} and same(run.link.src, other):
+                if all(item in self.touched for item in run.items):
+                    self.doubts.add("opened and cancelled at one instant")
                 self._cancel_map(run)
 
     # -- maps ---------------------------------------------------------------------------------------

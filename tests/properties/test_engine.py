@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from graphrt import RunEvent
 from tests.properties.building import build
-from tests.properties.description import Graph, Outcome, plain
+from tests.properties.description import Graph, Outcome, ScopeKey, StepEnd, StepKey, plain
 from tests.properties.driver import Session, continue_from, drive
 from tests.properties.graphs import VALUE, Flavour, graphs
 from tests.properties.reference import Interpreter, interpret
@@ -48,6 +48,25 @@ def seen(outcome: Outcome) -> Outcome:
     )
 
 
+def settled(outcome: Outcome, ran: set[StepKey], broken: frozenset[ScopeKey]) -> Outcome:
+    """Leave out what happens within one instant in either order.
+
+    A step that was to start when its scope failed may count as cancelled, as skipped, or never be heard of: *ran*
+    are the steps that were seen running, *broken* the scopes that failed. Where none did, what was passed over and
+    how many rounds had begun counts too. One step's end may break two of the graph's own rules at once.
+    """
+    steps = {
+        key: StepEnd("never") if end.state == "cancelled" and key not in ran else end
+        for key, end in outcome.steps.items()
+        if key in ran or key[0] not in broken
+    }
+    rounds = {place: number for place, number in outcome.rounds.items() if place[0] not in broken}
+    own = outcome.error in ("GraphError", "StateConflictError", "LimitExceededError") and () in broken
+    status, error = ("failed", "its own") if own else (outcome.status, outcome.error)
+    empty: frozenset[ScopeKey] = frozenset()
+    return replace(outcome, status=status, error=error, steps=steps, rounds=rounds, broken=empty)
+
+
 def kind(outcome: Outcome) -> bool:
     """Which of two failures comes first, or whether a limit comes before either, is not promised (E7)."""
     return outcome.status == "succeeded"
@@ -61,20 +80,30 @@ def promised(outcome: Outcome) -> tuple[Any, ...]:
     return (True, outcome.output, outcome.outputs, outcome.state, steps)
 
 
+def at_once(judge: Interpreter) -> bool:
+    """Whether two things happened in one instant whose order is not told apart."""
+    return any(doubt.endswith("one instant") for doubt in judge.doubts)
+
+
 @settings(max_examples=250)
 @given(FLAVOURS.flatmap(graphs), SEEDS)
 def test_core_and_reference_agree_at_every_completion(graph: Graph, seed: int) -> None:
     """Both are told the same order of completions, and have the same steps running all the way."""
     pick, judge, session = chooser(seed), Interpreter(graph, VALUE), Session(build(graph).compile(), VALUE)
+    ran: set[StepKey] = set()
     while judge.status == "running":
+        assume(not at_once(judge))
         assert not session.over
         assert session.running() == judge.running()
+        ran.update(judge.running())
         key = pick(judge.running())
         judge.finish(key)
         session.finish(key)
     event(judge.status)
     assert session.over
-    assert session.outcome() == seen(judge.outcome())
+    assume(not at_once(judge))
+    wanted = seen(judge.outcome())
+    assert settled(session.outcome(), ran, wanted.broken) == settled(wanted, ran, wanted.broken)
 
 
 @settings(max_examples=100)

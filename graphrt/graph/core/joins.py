@@ -101,7 +101,11 @@ def arrive(core: RunCore, edge: CompiledEdge, frame: Frame, step: Step | None, v
         return
     dst = edge.dst
     for cycle in dst.cycles[edge.depth :]:
+        if not frame.open:
+            return  # everything there has ended, the destination by an earlier edge: a later arrival is dropped
         frame = first_round(core, frame, cycle)
+    if not frame.open:
+        return
     slot = dst.slot
     left = frame.pending[slot] - 1
     frame.pending[slot] = left

@@ -57,6 +57,11 @@ def open_map(core: RunCore, map_: CompiledMap, source: Step, items: Sequence[Any
     return run
 
 
+def run_of(source: Step, map_: CompiledMap) -> MapRun | None:
+    """Find the open map of a source that yields its items one by one."""
+    return next((run for run in source.frame.scope.maps or () if run.source is source and run.map is map_), None)
+
+
 def open_item(core: RunCore, run: MapRun, value: Any) -> None:
     """Open the scope of the next item and let its first node start."""
     source = run.source

@@ -81,7 +81,7 @@ class Step:
     @property
     def ref(self) -> StepRef:
         """Its name in events."""
-        return StepRef(self.node.name, self.frame.scope.path, self.round, self.attempts or 1)
+        return StepRef(self.node.name, self.frame.scope.path, self.round, self.attempts or 1, self.key)
 
     @property
     def key(self) -> str:

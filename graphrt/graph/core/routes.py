@@ -92,10 +92,9 @@ def _leave_by_map(core: RunCore, edge: CompiledEdge, step: Step, go: bool, items
     if scope.dead:
         return
     if map_.lazy:
-        for run in list(scope.maps or ()):
-            if run.source is step and run.map is map_:
-                run.total = run.opened
-                maps.maybe_close(core, run)
+        run = maps.run_of(step, map_) or maps.open_map(core, map_, step, None)
+        run.total = run.opened
+        maps.maybe_close(core, run)
     elif go:
         maps.open_map(core, map_, step, (items or {})[map_])
     else:

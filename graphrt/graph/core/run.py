@@ -139,11 +139,12 @@ class RunCore:
             self.step_cancelled(step, now)
             return None
         node = step.node
-        taken = items = None
+        taken = items = update = None
         history = step.history
         if node.conditional or isinstance(value, Update):
             try:
                 if isinstance(value, Update):
+                    update = value
                     history = self._write(step, value)
                     value = value.output
                 if node.conditional:
@@ -161,7 +162,7 @@ class RunCore:
         del scope.live[step]
         self.active -= 1
         if self.sink is not None or self.observer is not None:
-            self._completed(step, taken)
+            self._completed(step, taken, update)
         if scope.dead:
             ends.check_ended(self, scope)
             return None
@@ -247,6 +248,18 @@ class RunCore:
         self.active += 1
         return step
 
+    def enter_graph(self, step: Step, now: float) -> None:
+        """Bind the inputs of a started step that holds a graph, and open its scope; its step fails if that cannot be."""
+        program = step.node.graph
+        assert program is not None
+        try:
+            inputs = step.node.binder.inputs(self, step, None)
+        except GraphError as error:
+            self.step_failed(step, error, now)
+            return
+        value = inputs if program.input_names else next(iter(inputs.values()), None)
+        self.graph_entered(step, value, now)
+
     def graph_entered(self, step: Step, value: Any, now: float) -> None:
         """Open the scope of the graph that a started step holds, with its input."""
         self.now = now
@@ -270,6 +283,8 @@ class RunCore:
         """Say that a step that holds a graph is out of time: its scope is cancelled, then the step has timed out."""
         self.now = now
         if step.child is not None and not step.child.dead:
+            if self.sink is not None:
+                self._emit("action.requested", step, {"request": "timeout", "error": error})
             ends.fail_scope(self, step.child, error, None, "timed_out")
         if self._skips:
             self._drain()
@@ -305,10 +320,19 @@ class RunCore:
         """Cancel the whole run. *error* is what `run()` raises; a plain `RunCancelledError` when None."""
         self.now = now
         if self.outcome is None and not self.root.dead:
-            cause = "timed_out" if timed_out else "cancelled"
-            ends.fail_scope(self, self.root, error or RunCancelledError(run_id=self.run_id), None, cause)
+            error = error or RunCancelledError(f"run {self.run_id!r} was cancelled")
+            if self.sink is not None:
+                self._emit("action.requested", None, {"request": "cancel", "error": error, "timed_out": timed_out})
+            ends.fail_scope(self, self.root, error, None, "timed_out" if timed_out else "cancelled")
         if self._skips:
             self._drain()
+
+    def cancel_after_round(self, now: float) -> None:
+        """Let the rounds in progress end; the run is cancelled where a further one would start."""
+        self.now = now
+        self.ends_after_round = True
+        if self.sink is not None:
+            self._emit("action.requested", None, {"request": "cancel_after_round"})
 
     def note(self, kind: str, step: Step | None, data: Mapping[str, Any], now: float) -> None:
         """Record something that happened and decides nothing, such as a tool call or a custom event."""
@@ -336,7 +360,7 @@ class RunCore:
         """Give the state as *step* sees it."""
         spec = step.frame.scope.program.state
         assert spec is not None
-        return read(step.history, spec, self.folds)
+        return read(step.history, spec, self.folds, where=step.node.name, warned=self.warned, copies=self.copies)
 
     def fail_scope(self, scope: Scope, error: BaseException, culprit: Step | None) -> None:
         """Let a scope fail."""
@@ -516,15 +540,26 @@ class RunCore:
                 f"node {node.name!r} returned an Update, and the graph has no state",
                 hint="declare it: Workflow(name, state=Model)",
             )
-        return apply_write(step.history, spec, self.folds, update.fields, writer=step, label=node.name)
+        return apply_write(
+            step.history,
+            spec,
+            self.folds,
+            update.fields,
+            writer=step,
+            label=node.name,
+            warned=self.warned,
+            copies=self.copies,
+        )
 
-    def _completed(self, step: Step, taken: Sequence[bool] | None) -> None:
+    def _completed(self, step: Step, taken: Sequence[bool] | None, update: Update | None) -> None:
         if self.observer is not None:
             self.observer.step_ended(step)
         if self.sink is not None:
             data: dict[str, Any] = {"output": step.value}
             if taken is not None:
                 data["taken"] = [e.index for e, t in zip(step.node.out, taken, strict=True) if t]
+            if update is not None:
+                data["update"] = update.fields
             if step in self.streamed:
                 data["text"] = "".join(self.streamed.pop(step))
             self._emit("step.completed", step, data)

@@ -78,7 +78,7 @@ class RunResult:
             else:
                 from graphrt.graph.state import read
 
-                self._state = (read(history, spec, core.folds),)
+                self._state = (read(history, spec, core.folds, where="END", copies=core.copies),)
         return self._state[0]
 
     @property

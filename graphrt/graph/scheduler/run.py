@@ -156,7 +156,7 @@ class GraphScheduler:
     def _cancelled_outside(self) -> None:
         core = self.core
         now = time.time()
-        core.cancel(RunCancelledError("the task that awaited the run was cancelled", run_id=self.run_id), now)
+        core.cancel(RunCancelledError("the task that awaited the run was cancelled"), now)
         for step in [*core.cancels, *self.live_steps()]:
             if step.state in (_RUNNING, NodeState.WAITING):
                 core.step_cancelled(step, now)
@@ -251,7 +251,7 @@ class GraphScheduler:
         runner = step.node.run
         step.task = scope
         try:
-            if runner.single:
+            if runner.single and len(step.arrivals) == 1:
                 edge, source, value = step.arrivals[0]
                 if source.shared or edge.map is not None or step.node.copies_inputs:
                     value = deliver(core, step, edge, source, value)
@@ -346,7 +346,7 @@ class GraphScheduler:
         if not isinstance(error, self._cancelled):
             core.cancel(error, now)
         elif not step.cancelling:
-            core.cancel(RunCancelledError("the task that awaited the run was cancelled", run_id=self.run_id), now)
+            core.cancel(RunCancelledError("the task that awaited the run was cancelled"), now)
         if step.state is _RUNNING:
             core.step_cancelled(step, now)
         self.settle()
@@ -473,7 +473,7 @@ class GraphScheduler:
 
     def cancel_after_round(self) -> None:
         """Start no further round: the run is cancelled where the next one would start."""
-        self.core.ends_after_round = True
+        self.core.cancel_after_round(time.time())
 
     def is_cancellation(self, error: BaseException) -> bool:
         """Whether *error* is the event loop's cancellation."""

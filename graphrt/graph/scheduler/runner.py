@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError
 from graphrt.graph import typecheck
 from graphrt.graph.bind import fallback_inputs
-from graphrt.graph.protocols import Asks, HoldsGraph, Node
+from graphrt.graph.protocols import Asks, Node
 from graphrt.graph.scheduler.limits import Limiter, RateGate
 from graphrt.graph.signature import MISSING, read_signature
 
@@ -101,10 +102,11 @@ def _way_of(node: CompiledNode) -> Way:
     target, signature = decl.target, decl.signature
     if node.graph is not None:
         return Way.GRAPH
-    if isinstance(target, Asks):
-        return Way.ASK
-    if isinstance(target, Node) and not isinstance(target, HoldsGraph) and not callable(target):
-        return Way.OBJECT
+    if type(target) is not FunctionType:  # a protocol check costs more than the rest of this function
+        if isinstance(target, Asks):
+            return Way.ASK
+        if isinstance(target, Node) and not callable(target):
+            return Way.OBJECT
     if signature.is_async_gen:
         return Way.ASYNC_ITERATOR
     if signature.is_gen:
@@ -133,7 +135,8 @@ def prepare(program: Program) -> None:
     def one(part: Program) -> None:
         for node in part.nodes:
             if node.run is None:
-                if node.decl is None or not (callable(node.decl.target) or isinstance(node.decl.target, Node)):
+                target = node.decl.target if node.decl is not None else None
+                if node.graph is None and not callable(target) and not isinstance(target, Node):
                     raise GraphError(
                         f"node {node.name!r} is neither a function nor a Node",
                         hint="give a function, or an object with name, kind, signature and run(inputs, ctx)",

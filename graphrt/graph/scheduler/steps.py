@@ -10,6 +10,7 @@ import anyio
 
 from graphrt.errors import GraphError, GraphTypeError
 from graphrt.graph import typecheck
+from graphrt.graph.core.maps import run_of
 from graphrt.graph.scheduler.context import RunContext
 from graphrt.graph.scheduler.drive import drive
 from graphrt.graph.scheduler.runner import Way
@@ -115,21 +116,10 @@ async def holder_fallback(run: GraphScheduler, step: Step, scope: anyio.CancelSc
 
 
 def _enter_graph(run: GraphScheduler, step: Step, runner: Runner) -> None:
-    node = step.node
-    try:
-        inputs = node.binder.inputs(run.core, step, None)
-        assert node.graph is not None
-        if not node.graph.input_names:
-            value = next(iter(inputs.values())) if inputs else None
-        else:
-            value = inputs
-        run.graph_started(step)
-        run.core.graph_entered(step, value, time.time())
-    except GraphError as error:
-        run.core.step_failed(step, error, time.time())
-    else:
-        if runner.step_timeout is not None and step.child is not None:
-            run.clocks.add(step, runner.step_timeout)
+    run.graph_started(step)
+    run.core.enter_graph(step, time.time())
+    if runner.step_timeout is not None and step.child is not None:
+        run.clocks.add(step, runner.step_timeout)
     run.settle()
 
 
@@ -381,6 +371,8 @@ class Work:
         """Read the source's items one by one, at most the map's `max_concurrency` ahead of what has settled (E10a)."""
         run, step = self.run, self.step
         map_ = next(e.map for e in step.node.out if e.map is not None)
+        if self.map_run is None:
+            self.map_run = run_of(step, map_)
         stored = len(self.map_run.items or ()) if self.map_run is not None else 0
         if self.map_run is None:
             remember = self.runner.retry is not None or run.core.sink is not None

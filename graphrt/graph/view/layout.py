@@ -1,30 +1,33 @@
 """Where everything in a picture stands: rows from the top down, in plain Python and the same every time.
 
-The steps are those of K. Sugiyama's layered drawings: turn the edges that close cycles, give each node a row, order
-the rows, give each item its line, lead the edges. Groups are kept apart in each of them, so that a frame holds its own
-nodes and no others.
+The steps are those of K. Sugiyama's layered drawings: turn the edges that close cycles, give each node a row,
+order the rows, give each item its line, lead the edges. Groups are kept apart in each of them, so that a
+frame holds its own nodes and no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from graphrt.graph.view.drawing import DrawnEdge, DrawnGroup, DrawnNode, Drawing
 from graphrt.graph.view.layout_align import Fan, Pull, coordinates
 from graphrt.graph.view.layout_edges import Drawn, lead, runs
-from graphrt.graph.view.layout_grid import Role
 from graphrt.graph.view.layout_lane import insert_lanes
 from graphrt.graph.view.layout_order import order
 from graphrt.graph.view.layout_place import Walls, insert_walls, room, straight
 from graphrt.graph.view.layout_plan import Plan, loop_label, plan
 from graphrt.graph.view.layout_ports import ports
 from graphrt.graph.view.layout_rank import main_line
-from graphrt.graph.view.layout_route import Line
-from graphrt.graph.view.layout_rows import GROUP_TITLE, Bands, bands
+from graphrt.graph.view.layout_rows import Bands, bands
 from graphrt.graph.view.sizes import CHIP_HEIGHT, TITLE_SIZE, NodeSize, chip_text, chip_width
 from graphrt.graph.view.words import clip, width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphrt.graph.view.drawing import Drawing, DrawnEdge, DrawnGroup, DrawnNode
+    from graphrt.graph.view.layout_route import Line
 
 _TITLE_LIMIT: Final = 220.0
 _TITLE_MARGIN: Final = 12.0
@@ -80,6 +83,8 @@ class PlacedEdge:
     line: Line
     label: str
     chip: Box | None
+    framed: bool
+    """Whether the chip lies in a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,9 @@ def lay_out(drawing: Drawing) -> Layout:
     insert_lanes(made.grid, made.lanes, made.chips)
     walls = insert_walls(made.grid, made.spans, made.group_paths)
     titles = [clip(group.label, TITLE_SIZE, _TITLE_LIMIT) for group in drawing.groups]
-    x = _lines(drawing, made, walls, [width(title, TITLE_SIZE) + 2 * _TITLE_MARGIN + 14 for title in titles])
+    x = _lines(
+        drawing, made, walls, [math.ceil(width(title, TITLE_SIZE)) + 2 * _TITLE_MARGIN for title in titles]
+    )
     met = ports(made, x, [node.kind for node in drawing.nodes])
     heights, chips = _heights(made)
     stacked = bands(heights, chips, runs(made, x, met), made.spans, made.group_paths)
@@ -144,13 +151,30 @@ def _lines(drawing: Drawing, made: Plan, walls: list[Walls], widths: list[float]
         [_WEIGHT.get(drawing.edges[edge].kind, _USUAL_WEIGHT) for edge in down],
         made.grid.positions(),
     )
-    fans = [Fan(node, tuple(made.chains[down[way]][1] for way in ways)) for node, ways in line.leaving.items()]
-    fans += [Fan(node, tuple(made.chains[down[way]][-2] for way in ways)) for node, ways in line.entering.items()]
+    fans = [
+        Fan(node, tuple(made.chains[down[way]][1] for way in ways)) for node, ways in line.leaving.items()
+    ]
+    fans += [
+        Fan(node, tuple(made.chains[down[way]][-2] for way in ways)) for node, ways in line.entering.items()
+    ]
     rigid += [made.chains[down[way]] for way in line.arcs]
     long = sorted((chain[1:-1] for chain in made.chains.values()), key=lambda chain: -len(chain))
     chosen = straight(made.grid, [*rigid, *long])
     kept = {above: chosen[above] for chain in rigid for above in chain[:-1] if above in chosen}
-    return coordinates(made.grid, room(made.grid, walls, widths), kept, chosen, pulls, fans)
+    distances = room(made.grid, walls, widths)
+    for group, (wall, wide) in enumerate(zip(walls, widths, strict=True)):
+        entered = next(
+            (item for item in made.grid.rows[made.spans[group][0]] if _enters(made, group, item)), None
+        )
+        if entered is not None:  # the name stands left of the first edge that comes in through the top
+            distances.distance[wall.left[0], entered] = max(
+                distances.distance.get((wall.left[0], entered), 0.0), wide
+            )
+    return coordinates(made.grid, distances, rigid=kept, chosen=chosen, pulls=pulls, fans=fans)
+
+
+def _enters(made: Plan, group: int, item: int) -> bool:
+    return group in made.grid.path[item] and bool(made.grid.up[item])
 
 
 def _heights(made: Plan) -> tuple[list[float], list[bool]]:
@@ -182,4 +206,4 @@ def _edges(drawing: Drawing, made: Plan, lines: list[Drawn]) -> Iterator[PlacedE
         if drawn.chip is not None:
             wide = chip_width(label)
             chip = Box(drawn.chip[0] - wide / 2, drawn.chip[1] - CHIP_HEIGHT / 2, wide, CHIP_HEIGHT)
-        yield PlacedEdge(edge, drawn.line, label, chip)
+        yield PlacedEdge(edge, drawn.line, label, chip, drawn.framed)

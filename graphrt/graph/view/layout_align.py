@@ -1,19 +1,22 @@
 """How far to the right each item stands.
 
-Rows are first swept towards each other; items that must be aligned, or nearly are, become units; the units take the
-places where edges are shortest; then what has several best places takes the middle one.
+Rows are first swept towards each other; items that must be aligned, or nearly are, become units; the units
+take the places where edges are shortest; then what has several best places takes the middle one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from graphrt.graph.view.layout_grid import Grid, Role
-from graphrt.graph.view.layout_place import Room
 from graphrt.graph.view.layout_simplex import Bar, shorten
 from graphrt.graph.view.layout_sweep import swept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from graphrt.graph.view.layout_place import Room
 
 _ROUNDS: Final = 6
 _ROUNDS_OF_LARGE: Final = 4
@@ -50,6 +53,7 @@ class Fan:
 def coordinates(
     grid: Grid,
     room: Room,
+    *,
     rigid: Mapping[int, int],
     chosen: Mapping[int, int],
     pulls: Iterable[Pull],
@@ -57,12 +61,14 @@ def coordinates(
 ) -> list[float]:
     """Return the line of each item in pixels, the left edge of the leftmost being 0.
 
-    *rigid* tells which items are aligned in any case, *chosen* which are if that costs little: each maps an item to the
-    one below it.
+    *rigid* tells which items are aligned in any case, *chosen* which are if that costs little: each maps an
+    item to the one below it.
     """
     x = swept(grid, room.distance, rigid)
     limit = _ALIGNED if len(x) <= _LARGE else _ALIGNED_OF_LARGE
-    near = {above: below for above, below in chosen.items() if above in rigid or abs(x[above] - x[below]) <= limit}
+    near = {
+        above: below for above, below in chosen.items() if above in rigid or abs(x[above] - x[below]) <= limit
+    }
     units = _Units(grid, room, near)
     units.gather(x)
     units.shorten(x)
@@ -73,7 +79,7 @@ def coordinates(
 
 
 class _Units:
-    """Runs of aligned items, each named by its first; what they are joined to, and how far apart they must be."""
+    """Runs of aligned items, each named by its first; what they are joined to, and how far apart they are."""
 
     def __init__(self, grid: Grid, room: Room, aligned: Mapping[int, int]) -> None:
         count = len(grid.role)
@@ -114,11 +120,11 @@ class _Units:
             for other, _ in self.after[unit]:
                 missing[other] -= 1
                 if not missing[other]:
-                    order.append(other)  # noqa: B909 (the loop is meant to reach what it adds)
+                    order.append(other)  # the loop goes on to what it adds
         return order
 
     def gather(self, x: list[float]) -> None:
-        """Put each unit at the mean of its items, in whole pixels, and units apart again as the distances ask."""
+        """Put each unit at the mean of its items, in whole pixels, and units as far apart as they must be."""
         total, count = [0.0] * len(x), [0] * len(x)
         for item, unit in enumerate(self.root):
             total[unit] += x[item]
@@ -142,7 +148,9 @@ class _Units:
             return
         number = {unit: place for place, unit in enumerate(self.order)}
         points = [x[unit] for unit in self.order]
-        bars = [Bar(number[left], number[right], distance, 0) for (left, right), distance in self.apart.items()]
+        bars = [
+            Bar(number[left], number[right], distance, 0) for (left, right), distance in self.apart.items()
+        ]
         for (one, other), weight in self.edges.items():
             end = len(points)
             points.append(min(x[one], x[other]))

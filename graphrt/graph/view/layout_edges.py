@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from graphrt.graph.view.drawing import Drawing
 from graphrt.graph.view.layout_grid import Role
-from graphrt.graph.view.layout_lane import Lane
 from graphrt.graph.view.layout_plan import LOOP_REACH, LOOP_STEP, Plan, loop_label
-from graphrt.graph.view.layout_ports import Ports
-from graphrt.graph.view.layout_route import Line, Point, Zone, bent, loop
-from graphrt.graph.view.layout_rows import Bands
+from graphrt.graph.view.layout_route import Direction, Line, Point, Zone, bent, loop
 from graphrt.graph.view.layout_tracks import Run
 from graphrt.graph.view.sizes import chip_width, inset, rise
 
-_NEAR = 0.75
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from graphrt.graph.view.drawing import Drawing
+    from graphrt.graph.view.layout_lane import Lane
+    from graphrt.graph.view.layout_ports import Ports
+    from graphrt.graph.view.layout_rows import Bands
+
+_NEAR: Final = 0.75
+_JOG: Final = 3.5
+"""A step to the side so small that it is left out, in pixels."""
+
+_SIDES: Final[dict[bool, Direction]] = {True: "left", False: "right"}
 RunKey: TypeAlias = tuple[int, int]
-"""An edge, and the item of its chain from which a run starts; of a lane, -1 at its source and -2 at its target."""
+"""An edge, and which item of its chain a run starts from; of a lane, -1 at its source, -2 at its target."""
 
 
 def runs(made: Plan, x: Sequence[float], found: Ports) -> dict[Zone, dict[RunKey, Run]]:
@@ -26,9 +34,9 @@ def runs(made: Plan, x: Sequence[float], found: Ports) -> dict[Zone, dict[RunKey
     zones: dict[Zone, dict[RunKey, Run]] = {}
     for edge, chain in made.chains.items():
         lines = chain_lines(made, x, found, edge)
-        for place, (here, there) in enumerate(zip(lines, lines[1:], strict=False)):
+        for place, (here, there) in enumerate(pairwise(lines)):
             if abs(here - there) >= _NEAR:
-                zone = "gap", made.grid.row[chain[place]]
+                zone: Zone = ("gap", made.grid.row[chain[place]])
                 zones.setdefault(zone, {})[edge, place] = Run((here,), (there,))
     for lane in made.lanes:
         line = x[lane.items[0]]
@@ -46,9 +54,12 @@ def chain_lines(made: Plan, x: Sequence[float], found: Ports, edge: int) -> list
     chain = made.chains[edge]
     end = x[chain[-1]] + found.entering[edge]
     inner = [x[item] for item in chain[1:-1]]
-    if edge in found.sideways:
-        return [inner[0] if inner else end, *inner, end]
-    return [x[chain[0]] + found.leaving[edge], *inner, end]
+    start = x[chain[0]] + found.leaving[edge] if edge in found.leaving else (inner or [end])[0]
+    lines = [start, *inner, end]
+    for place in range(1, len(lines)):
+        if abs(lines[place] - lines[place - 1]) < _JOG:
+            lines[place] = lines[place - 1]
+    return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,8 @@ class Drawn:
 
     line: Line
     chip: Point | None = None
+    framed: bool = False
+    """Whether that label lies in the frame of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +86,10 @@ class _Router:
         return (self.bands.top[row] + self.bands.bottom[row]) / 2
 
     def port(self, node: int, offset: float, side: int) -> Point:
-        """Return the point of the lower outline (*side* 1) or the upper one (-1) at *offset* from the middle."""
+        """Return the point of the lower outline (*side* 1) or the upper (-1), *offset* from the middle."""
         size = self.made.sizes[node]
-        inside = rise(self.kinds[node], size, offset)
-        return self.x[node] + offset, self.middle(self.made.grid.row[node]) + side * (size.height / 2 - inside)
+        reach = size.height / 2 - rise(self.kinds[node], size, offset)
+        return self.x[node] + offset, self.middle(self.made.grid.row[node]) + side * reach
 
     def side(self, node: int, offset: float, *, left: bool) -> Point:
         """Return the point of the left or right outline, *offset* below the middle."""
@@ -91,41 +104,45 @@ class _Router:
         left = self.found.sideways.get(edge)
         corners: list[Point] = []
         if left is None:
-            corners.append(self.port(items[0], self.found.leaving[edge], 1))
+            corners.append(self.port(items[0], lines[0] - self.x[items[0]], 1))
         else:
             corners.append(self.side(items[0], 0, left=left))
             corners.append((lines[0], corners[0][1]))
-        for place, (here, there) in enumerate(zip(lines, lines[1:], strict=False)):
+        for place, (here, there) in enumerate(pairwise(lines)):
             if abs(here - there) >= _NEAR:
                 high, low = self.bands.level[("gap", rows[items[place]])].at((edge, place))
                 corners += [(here, high), (there, low)]
-        corners.append(self.port(items[-1], self.found.entering[edge], -1))
-        start = "down" if left is None else "left" if left else "right"
-        chip = next((item for item in items if self.made.grid.role[item] is Role.LABEL), None)
-        label = None if chip is None else (self.x[chip], self.middle(rows[chip]))
-        return Drawn(bent(corners, start, "down"), label)
+        corners.append(self.port(items[-1], lines[-1] - self.x[items[-1]], -1))
+        line = bent(corners, "down" if left is None else _SIDES[left], "down")
+        for item, x in zip(items, lines, strict=True):
+            if self.made.grid.role[item] is Role.LABEL:
+                return Drawn(line, (x, self.middle(rows[item])), bool(self.made.grid.path[item]))
+        return Drawn(line)
 
     def lane(self, lane: Lane) -> Drawn:
         """Lead an edge back up its lane."""
         x = self.x[lane.items[0]]
         outwards, inwards = self._lane_end(lane, upper=False), self._lane_end(lane, upper=True)
         corners = [*outwards, (x, outwards[-1][1]), (x, inwards[-1][1]), *reversed(inwards)]
-        out, back = ("left", "right") if lane.leftwards else ("right", "left")
         line = bent(
             corners,
-            out if (lane.edge, False) in self.found.beside else "down",
-            back if (lane.edge, True) in self.found.beside else "down",
+            _SIDES[lane.leftwards] if (lane.edge, False) in self.found.beside else "down",
+            _SIDES[not lane.leftwards] if (lane.edge, True) in self.found.beside else "down",
         )
         chip = self.made.chips.get(lane.edge)
-        return Drawn(line, None if chip is None else (x, self.middle(chip[0])))
+        if chip is None:
+            return Drawn(line)
+        return Drawn(line, (x, self.middle(chip[0])), bool(self.made.grid.path[lane.items[0]]))
 
     def _lane_end(self, lane: Lane, *, upper: bool) -> list[Point]:
         """Return the corners between a node and the lane, from the node on."""
         node = lane.dst if upper else lane.src
         if (lane.edge, upper) in self.found.beside:
             return [self.side(node, self.found.beside[lane.edge, upper], left=lane.leftwards)]
-        port = self.port(node, self.found.entering[lane.edge], -1) if upper else (
-            self.port(node, self.found.leaving[lane.edge], 1)
+        port = (
+            self.port(node, self.found.entering[lane.edge], -1)
+            if upper
+            else (self.port(node, self.found.leaving[lane.edge], 1))
         )
         zone: Zone = ("above" if upper else "below", self.made.grid.row[node])
         return [port, (port[0], self.bands.level[zone].at((lane.edge, -2 if upper else -1))[0])]
@@ -136,8 +153,12 @@ class _Router:
         for place, edge in enumerate(edges):
             reach = LOOP_REACH + LOOP_STEP * place
             last = edge == edges[-1] and label
-            chip = (self.x[node] + self.made.sizes[node].width / 2 + reach + 2 + chip_width(label) / 2, middle)
-            yield edge, Drawn(loop(right, middle, reach), chip if last else None)
+            chip = (
+                self.x[node] + self.made.sizes[node].width / 2 + reach + 2 + chip_width(label) / 2,
+                middle,
+            )
+            line = loop(right, middle, reach, 5.0 + 3.5 * place)
+            yield edge, Drawn(line, chip if last else None, bool(self.made.paths[node]))
 
 
 def lead(drawing: Drawing, made: Plan, x: Sequence[float], bands: Bands, found: Ports) -> list[Drawn]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 Path: TypeAlias = tuple[int, ...]
 """The groups around something, by number, outermost first."""
@@ -25,8 +27,8 @@ class Role(IntEnum):
 class Grid:
     """Items in rows. An item is a number; a node's item has the number of the node.
 
-    ``left`` and ``right`` say how far an item reaches from its own line, in pixels. ``up`` and ``down`` are its
-    neighbours in the rows next to it, in the order of declaration.
+    ``left`` and ``right`` say how far an item reaches from its own line, in pixels. ``up`` and ``down`` are
+    its neighbours in the rows next to it, in the order of declaration.
     """
 
     rows: list[list[int]]
@@ -96,19 +98,27 @@ def thread(
 ) -> list[int]:
     """Lead an edge down from *src* to *dst* through an item in each row between, and return all of them.
 
-    *chip* is the row of the edge's label and its width. Inside a group the edge stays in it to its last row, so that
-    it leaves through the bottom; the same holds for the groups around *dst*, from their first row.
+    *chip* is the row of the edge's label and its width. Inside a group the edge stays in it to its last row,
+    so that it leaves through the bottom; the same holds for the groups around *dst*, from their first row.
     """
     top, bottom = grid.row[src], grid.row[dst]
     above, below = grid.path[src], grid.path[dst]
     shared = len(common(above, below))
     chain = [src]
     for row in range(top + 1, bottom):
-        path = above[: max((n for n in range(shared + 1, len(above) + 1)
-                            if row <= spans[above[n - 1]][1] < bottom), default=shared)]
+        path = above[
+            : max(
+                (n for n in range(shared + 1, len(above) + 1) if row <= spans[above[n - 1]][1] < bottom),
+                default=shared,
+            )
+        ]
         if len(path) == shared:
-            path = below[: max((n for n in range(shared + 1, len(below) + 1)
-                                if row >= spans[below[n - 1]][0] > top), default=shared)]
+            path = below[
+                : max(
+                    (n for n in range(shared + 1, len(below) + 1) if row >= spans[below[n - 1]][0] > top),
+                    default=shared,
+                )
+            ]
         role, half = (Role.LABEL, chip[1] / 2) if chip is not None and chip[0] == row else (Role.BEND, 0.0)
         item = grid.append(role, row, path, half, half)
         grid.link(chain[-1], item)
@@ -130,10 +140,9 @@ def fill(grid: Grid, spans: Sequence[tuple[int, int]], paths: Sequence[Path]) ->
                 standing.setdefault((group, grid.row[item]), item)
     for group in sorted(range(len(spans)), key=lambda group: -len(paths[group])):
         first, last = spans[group]
-        for row in range(first + 1, last):
-            if (group, row) not in standing:
-                item = grid.append(Role.BEND, row, paths[group])
+        for number in range(first + 1, last):
+            if (group, number) not in standing:
+                item = grid.append(Role.BEND, number, paths[group])
                 for around in paths[group]:
-                    standing.setdefault((around, row), item)
-                above = standing[group, row - 1]
-                grid.link(above, item)
+                    standing.setdefault((around, number), item)
+                grid.link(standing[group, number - 1], item)

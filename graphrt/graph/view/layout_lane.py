@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from graphrt.graph.view.layout_grid import Grid, Role, common
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 _Unit: TypeAlias = tuple[str, int]
 
@@ -29,8 +32,8 @@ class Lane:
 def insert_lanes(grid: Grid, lanes: Iterable[Lane], chips: dict[int, tuple[int, float]]) -> None:
     """Put the items of *lanes* into the ordered rows of *grid*, short lanes nearer to their nodes.
 
-    *chips* tells of a labelled edge the row of its label and its width. A lane never crosses another, nor a group
-    that lies outside its cycle.
+    *chips* tells of a labelled edge the row of its label and its width. A lane never crosses another, nor a
+    group that lies outside its cycle.
     """
     lane_of: dict[int, int] = {}
     for lane in sorted(lanes, key=lambda lane: (abs(grid.row[lane.src] - grid.row[lane.dst]), lane.edge)):
@@ -72,7 +75,7 @@ def _reached(start: int, towards: Sequence[Sequence[int]]) -> set[int]:
 def _slots(
     grid: Grid, lane: Lane, inside: set[int], lane_of: dict[int, int], *, leftwards: bool
 ) -> dict[int, int]:
-    """Return the place of the lane in each of its rows: just beside the cycle, and on one side of everything tall."""
+    """Return the lane's place in each of its rows: beside the cycle, and on one side of everything tall."""
     path = common(grid.path[lane.src], grid.path[lane.dst])
     rows: dict[int, list[tuple[bool, _Unit]]] = {}
     for number in _rows(grid, lane):
@@ -116,10 +119,9 @@ def _cost(grid: Grid, lane: Lane, slots: dict[int, int]) -> int:
         place = row.index(end)
         between = row[place + 1 : slot] if place < slot else row[slot:place]
         cost += sum(_BLOCKED if grid.role[item] is Role.NODE else 1 for item in between)
-    for number in slots:
-        if number + 1 in slots:
-            below = {item: index for index, item in enumerate(grid.rows[number + 1])}
-            for index, item in enumerate(grid.rows[number]):
-                left = index < slots[number]
-                cost += sum((below[other] < slots[number + 1]) != left for other in grid.down[item])
+    for (number, slot), (_, next_slot) in pairwise(sorted(slots.items())):
+        below = {item: index for index, item in enumerate(grid.rows[number + 1])}
+        for index, item in enumerate(grid.rows[number]):
+            left = index < slot
+            cost += sum((below[other] < next_slot) != left for other in grid.down[item])
     return cost

@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Sequence
-from typing import Final, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from graphrt.graph.view.layout_grid import Grid
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from graphrt.graph.view.layout_grid import Grid
 
 Rows: TypeAlias = list[list[int]]
 
 _SMALL: Final = 600
 """Items up to which the slower improvements are tried."""
 
-_SWEEPS: Final = 12
-_SWEEPS_OF_LARGE: Final = 4
-_PATIENCE: Final = 4
+_SWEEPS: Final = 16
+_SWEPT_ITEMS: Final = 40_000
+"""Items to be put in order by all sweeps of one large grid, about."""
+
+_TIE: Final = 1e-7
+_PATIENCE: Final = 6
 """Sweeps without improvement after which ordering ends."""
 
 
 def order(grid: Grid, groups: int) -> None:
     """Put the items of each row of *grid* in order.
 
-    Groups are numbered from 0 to *groups*. Two of them with the same parent stand in the same order in every row that
-    they share.
+    Groups are numbered from 0 to *groups*. Two of them with the same parent stand in the same order in every
+    row that they share.
     """
-    small = len(grid.role) <= _SMALL
+    starts = [_walk(grid, backwards=False)]
+    if len(grid.role) <= _SMALL:
+        starts += [_walk(grid, backwards=True), [list(row) for row in grid.rows]]
     best: tuple[int, Rows] | None = None
-    for backwards in (False, True) if small else (False,):
-        found = _swept(grid, _walk(grid, backwards), groups, _SWEEPS if small else _SWEEPS_OF_LARGE)
+    for start in starts:
+        found = _swept(grid, start, groups)
         if best is None or found[0] < best[0]:
             best = found
+        if not best[0]:
+            break
     if best is not None:
         grid.rows[:] = best[1]
 
 
 def crossings(grid: Grid, rows: Rows) -> int:
     """Count the crossings between neighbouring rows."""
-    return sum(_between(grid, above, below) for above, below in zip(rows, rows[1:], strict=False))
+    return sum(_between(grid, above, below) for above, below in pairwise(rows))
 
 
 def _between(grid: Grid, above: list[int], below: list[int]) -> int:
@@ -54,7 +64,7 @@ def _between(grid: Grid, above: list[int], below: list[int]) -> int:
 
 
 def _walk(grid: Grid, backwards: bool) -> Rows:
-    """Order each row as its items are met on a walk from the top, branches in the order of declaration or against."""
+    """Order each row as its items are met on a walk from the top, with branches as declared or against."""
     turn = 1 if backwards else -1
     rows: Rows = [[] for _ in grid.rows]
     met = [False] * len(grid.role)
@@ -69,43 +79,72 @@ def _walk(grid: Grid, backwards: bool) -> Rows:
     return rows
 
 
-def _swept(grid: Grid, rows: Rows, groups: int, sweeps: int) -> tuple[int, Rows]:
+def _swept(grid: Grid, rows: Rows, groups: int) -> tuple[int, Rows]:
+    """Sweep to and fro, in turn with means and medians, and return the best order met and its crossings."""
     rank = _group_order(grid, rows, groups)
     rows = [_arranged(grid, row, {}, rank) for row in rows]
     best = crossings(grid, rows), [list(row) for row in rows]
     idle = 0
-    for sweep in range(sweeps):
+    for sweep in range(max(4, min(_SWEEPS, _SWEPT_ITEMS // max(len(grid.role), 1)))):
+        if idle >= _PATIENCE or not best[0]:
+            break
         rank = _group_order(grid, rows, groups)
-        _sweep(grid, rows, rank, down=sweep % 2 == 0)
+        turn = sweep // 2
+        _sweep(
+            grid, rows, rank, down=sweep % 2 == 0, middle=_median if turn % 2 else _average, flip=turn % 4 > 1
+        )
         if len(grid.role) <= _SMALL:
-            _swap_neighbours(grid, rows)
+            _swap_neighbours(grid, rows, flip=turn % 4 > 1)
         count = crossings(grid, rows)
         idle += 1
         if count < best[0]:
             best = count, [list(row) for row in rows]
             idle = 0
-        if idle >= _PATIENCE or not best[0]:
-            break
     return best
 
 
-def _sweep(grid: Grid, rows: Rows, rank: Sequence[float], *, down: bool) -> None:
-    """Order each row by the middles of its neighbours in the row before."""
+def _sweep(
+    grid: Grid,
+    rows: Rows,
+    rank: Sequence[float],
+    *,
+    down: bool,
+    middle: Callable[[list[int]], float],
+    flip: bool,
+) -> None:
+    """Order each row by its items' middles in the row before; *flip* turns those with the same middle."""
     numbers = range(len(rows)) if down else range(len(rows) - 1, -1, -1)
     towards = grid.up if down else grid.down
+    tie = -_TIE if flip else _TIE
     place: dict[int, int] = {}
     for number in numbers:
         values = {
-            item: sum(place[other] for other in towards[item]) / len(towards[item])
-            for item in rows[number]
+            item: middle([place[other] for other in towards[item]]) + index * tie
+            for index, item in enumerate(rows[number])
             if towards[item] and place
         }
         rows[number] = _arranged(grid, rows[number], values, rank)
         place = {item: index for index, item in enumerate(rows[number])}
 
 
+def _average(places: list[int]) -> float:
+    return sum(places) / len(places)
+
+
+def _median(places: list[int]) -> float:
+    """Return the median; of an even number, a point between the middle two, nearer to the denser side."""
+    places.sort()
+    half = len(places) // 2
+    if len(places) % 2:
+        return places[half]
+    left, right = places[half - 1] - places[0], places[-1] - places[half]
+    if left + right == 0:
+        return (places[half - 1] + places[half]) / 2
+    return (places[half - 1] * right + places[half] * left) / (left + right)
+
+
 def _group_order(grid: Grid, rows: Rows, groups: int) -> list[float]:
-    """Return where each group belongs from left to right, by its items and what they are joined to outside it."""
+    """Return where each group belongs from left to right, by its items and their neighbours outside."""
     total = [0.0] * groups
     weight = [0] * groups
     if not groups:
@@ -135,7 +174,9 @@ def _arranged(
     known = {key: _mean(units[key], values) for key in keys}
     moving = iter(sorted((key for key in keys if known[key] is not None), key=lambda key: known[key] or 0.0))
     keys = [next(moving) if known[key] is not None else key for key in keys]
-    groups = iter(sorted((group for is_group, group in keys if is_group), key=lambda group: (rank[group], group)))
+    groups = iter(
+        sorted((group for is_group, group in keys if is_group), key=lambda group: (rank[group], group))
+    )
     keys = [(True, next(groups)) if key[0] else key for key in keys]
     arranged: list[int] = []
     for key in keys:
@@ -148,19 +189,28 @@ def _mean(items: list[int], values: dict[int, float]) -> float | None:
     return sum(found) / len(found) if found else None
 
 
-def _swap_neighbours(grid: Grid, rows: Rows) -> None:
-    """Swap items of one group that stand side by side, as long as that takes crossings away."""
+def _swap_neighbours(grid: Grid, rows: Rows, *, flip: bool) -> None:
+    """Swap items of one group that stand side by side, as long as that takes crossings away.
+
+    With *flip*, those that may as well be swapped are, once.
+    """
     place = {item: index for row in rows for index, item in enumerate(row)}
+    least = 0 if flip else 1
     better = True
     while better:
         better = False
         for row in rows:
             for index in range(len(row) - 1):
                 left, right = row[index], row[index + 1]
-                if grid.path[left] == grid.path[right] and _gain(grid, place, left, right) > 0:
+                if grid.path[left] != grid.path[right]:
+                    continue
+                gain = _gain(grid, place, left, right)
+                if gain >= least:
                     row[index], row[index + 1] = right, left
                     place[left], place[right] = index + 1, index
-                    better = True
+                    better = better or gain > 0
+        better = better or least == 0
+        least = 1
 
 
 def _gain(grid: Grid, place: dict[int, int], left: int, right: int) -> int:

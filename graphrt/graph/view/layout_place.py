@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 from graphrt.graph.view.layout_grid import Grid, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 _GAPS: Final = {
     (Role.NODE, Role.NODE): 28.0,
@@ -27,6 +30,8 @@ _GAPS: Final = {
     (Role.LANE, Role.WALL): 14.0,
     (Role.WALL, Role.WALL): 18.0,
 }
+
+
 @dataclass(slots=True)
 class Walls:
     """The left and right side of one group, as items from its first row to its last."""
@@ -35,7 +40,9 @@ class Walls:
     right: list[int] = field(default_factory=list)
 
 
-def insert_walls(grid: Grid, spans: Sequence[tuple[int, int]], paths: Sequence[tuple[int, ...]]) -> list[Walls]:
+def insert_walls(
+    grid: Grid, spans: Sequence[tuple[int, int]], paths: Sequence[tuple[int, ...]]
+) -> list[Walls]:
     """Put an item on either side of each group into every row that it spans."""
     walls = [Walls() for _ in spans]
     for group in sorted(range(len(spans)), key=lambda group: -len(paths[group])):
@@ -63,9 +70,11 @@ def room(grid: Grid, walls: Sequence[Walls], widths: Sequence[float]) -> Room:
     """Return the distances that the rows of *grid* ask for, and the least *widths* of groups."""
     found = Room()
     for row in grid.rows:
-        for left, right in zip(row, row[1:], strict=False):
+        for left, right in pairwise(row):
             first, second = sorted((grid.role[left], grid.role[right]))
-            found.distance[left, right] = float(math.ceil(grid.right[left] + _GAPS[first, second] + grid.left[right]))
+            found.distance[left, right] = float(
+                math.ceil(grid.right[left] + _GAPS[first, second] + grid.left[right])
+            )
     for wall, width in zip(walls, widths, strict=True):
         pair = wall.left[0], wall.right[0]
         found.distance[pair] = max(found.distance.get(pair, 0.0), float(math.ceil(width)))
@@ -75,8 +84,8 @@ def room(grid: Grid, walls: Sequence[Walls], widths: Sequence[float]) -> Room:
 def straight(grid: Grid, chains: Iterable[Iterable[int]]) -> dict[int, int]:
     """Choose which neighbours are aligned in any case: a map from an item to the one below it.
 
-    *chains* are runs of items from the top down, the most important first. A pair is chosen when neither of its items
-    is taken on that side and it crosses no chosen pair.
+    *chains* are runs of items from the top down, the most important first. A pair is chosen when neither of
+    its items is taken on that side and it crosses no chosen pair.
     """
     place = grid.positions()
     chosen: dict[int, int] = {}
@@ -94,14 +103,13 @@ def straight(grid: Grid, chains: Iterable[Iterable[int]]) -> dict[int, int]:
 
 def _pairs(grid: Grid, chains: Iterable[Iterable[int]]) -> Iterator[tuple[int, int]]:
     for chain in chains:
-        run = list(chain)
-        yield from zip(run, run[1:], strict=False)
+        yield from pairwise(chain)
     for above, others in enumerate(grid.down):
         if len(others) == 1 and len(grid.up[others[0]]) == 1:
             yield above, others[0]
 
 
 def crosses(pairs: Sequence[tuple[int, int]], pair: tuple[int, int]) -> bool:
-    """Tell whether *pair*, two places in neighbouring rows, crosses one of the sorted *pairs*, which do not cross."""
+    """Tell whether *pair*, places in neighbouring rows, crosses one of the sorted *pairs*."""
     index = bisect_left(pairs, pair)
     return (index > 0 and pairs[index - 1][1] > pair[1]) or (index < len(pairs) and pairs[index][1] < pair[1])

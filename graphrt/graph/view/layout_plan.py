@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from graphrt.graph.view.drawing import DrawnEdge, Drawing
+from graphrt.graph.view.drawing import FOLDED
 from graphrt.graph.view.layout_grid import Grid, Path, Role, extents, fill, thread
 from graphrt.graph.view.layout_lane import Lane
 from graphrt.graph.view.layout_rank import Arc, going_back, ranks
-from graphrt.graph.view.sizes import NodeSize, chip_text, chip_width, node_size
+from graphrt.graph.view.sizes import PILE, NodeSize, chip_text, chip_width, node_size
 from graphrt.graph.view.tidy import lineage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphrt.graph.view.drawing import Drawing, DrawnEdge
 
 LOOP_REACH: Final = 18.0
 LOOP_STEP: Final = 8.0
@@ -69,9 +75,7 @@ def plan(drawing: Drawing) -> Plan:
 def _forward(drawing: Drawing, arcs: Sequence[Arc]) -> dict[int, None]:
     """Return the edges that decide about the rows: without the rest, the graph has no cycle."""
     edges = [
-        edge
-        for edge, (src, dst) in enumerate(arcs)
-        if src != dst and drawing.edges[edge].kind != "back"
+        edge for edge, (src, dst) in enumerate(arcs) if src != dst and drawing.edges[edge].kind != "back"
     ]
     starts = [index for index, node in enumerate(drawing.nodes) if node.kind == "start"]
     back = going_back(len(drawing.nodes), [arcs[edge] for edge in edges], starts)
@@ -91,11 +95,12 @@ def _rows(
         if edges[edge].label is not None and src != dst:
             below[edge] = rank[src] - 1 if edge in up and rank[src] > rank[dst] else rank[src]
     gaps = sorted({gap for edge, gap in below.items() if not _level(arcs[edge], rank)})
-    row_of: list[int] = []
-    for level in range(max(rank, default=-1) + 1):
-        row_of.append(level + sum(gap < level for gap in gaps))
+    row_of = [level + bisect_left(gaps, level) for level in range(max(rank, default=-1) + 1)]
     chips = {
-        edge: (row_of[gap] + (0 if _level(arcs[edge], rank) else 1), chip_width(chip_text(edges[edge].label or "")))
+        edge: (
+            row_of[gap] + (0 if _level(arcs[edge], rank) else 1),
+            chip_width(chip_text(edges[edge].label or "")),
+        )
         for edge, gap in below.items()
     }
     return [row_of[level] for level in rank], chips, (row_of[-1] + 1 if row_of else 0)
@@ -111,7 +116,11 @@ def _empty(drawing: Drawing, arcs: list[Arc], row: Sequence[int], count: int) ->
     parents = {group.id: group.parent for group in drawing.groups}
     group_paths = [tuple(group[id] for id in lineage(one.id, parents)) for one in drawing.groups]
     paths = [tuple(group[id] for id in lineage(node.group, parents)) for node in drawing.nodes]
-    sizes = [node_size(node) for node in drawing.nodes]
+    leaving = Counter(src for src, dst in arcs if src != dst)
+    entering = Counter(dst for src, dst in arcs if src != dst)
+    sizes = [
+        node_size(node, max(leaving[index], entering[index])) for index, node in enumerate(drawing.nodes)
+    ]
     loops: dict[int, list[int]] = {}
     for edge, (src, dst) in enumerate(arcs):
         if src == dst:
@@ -120,6 +129,7 @@ def _empty(drawing: Drawing, arcs: list[Arc], row: Sequence[int], count: int) ->
     for node, size in enumerate(sizes):
         half = size.width / 2
         extra = loop_room(drawing.edges, loops.get(node, []))
+        extra += PILE if drawing.nodes[node].kind == FOLDED else 0
         grid.append(Role.NODE, row[node], paths[node], half, half + extra)
     spans = extents(grid, len(group_paths), range(len(sizes)))
     return Plan(sizes, arcs, paths, group_paths, spans, grid, loops=loops)

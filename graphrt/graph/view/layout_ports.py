@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from graphrt.graph.view.layout_grid import Role
-from graphrt.graph.view.layout_lane import Lane
-from graphrt.graph.view.layout_plan import Plan
 from graphrt.graph.view.sizes import port_reach
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphrt.graph.view.layout_lane import Lane
+    from graphrt.graph.view.layout_plan import Plan
 
 EndKey: TypeAlias = tuple[int, bool]
 """An edge, and whether its upper end is meant."""
@@ -64,8 +68,10 @@ def ports(made: Plan, x: Sequence[float], kinds: Sequence[str]) -> Ports:
         found.leaving.update(_spread(kept, port_reach(kinds[node], made.sizes[node])))
     tops: dict[int, list[_End]] = defaultdict(list)
     for edge, chain in made.chains.items():
-        line = x[chain[-2]] + (found.leaving.get(edge, 0.0) if len(chain) == 2 else 0.0)  # noqa: PLR2004 (both ends)
-        tops[chain[-1]].append(_End(edge, line - x[chain[-1]], edge not in found.sideways or len(chain) > 2))  # noqa: PLR2004
+        inner = chain[1:-1]
+        line = x[inner[-1]] if inner else x[chain[0]] + found.leaving.get(edge, 0.0)
+        fixed = bool(inner) or edge not in found.sideways
+        tops[chain[-1]].append(_End(edge, line - x[chain[-1]], fixed))
     for lane in made.lanes:
         if (lane.edge, True) not in found.beside:
             tops[lane.dst].append(_End(lane.edge, x[lane.items[0]] - x[lane.dst], fixed=False))
@@ -77,8 +83,8 @@ def ports(made: Plan, x: Sequence[float], kinds: Sequence[str]) -> Ports:
 def _spread(ends: Sequence[_End], reach: float) -> dict[int, float]:
     """Return for each edge how far from the middle it meets the node, at most *reach* pixels.
 
-    Edges stand in the order in which they go on. Those that can go straight do; without any such, they stand evenly
-    around the middle.
+    Edges stand in the order in which they go on. Those that can go straight do; without any such, they stand
+    evenly around the middle.
     """
     ordered = sorted(ends, key=lambda end: (end.towards, end.edge))
     limit = min(reach, _SNAP)
@@ -88,7 +94,7 @@ def _spread(ends: Sequence[_End], reach: float) -> dict[int, float]:
         if abs(end.towards) < _NEAR or (end.fixed and abs(end.towards) <= limit)
     ]
     lines = [ordered[place].towards for place in straight]
-    if not straight or any(right - left < _LEAST_GAP for left, right in zip(lines, lines[1:], strict=False)):
+    if not straight or any(right - left < _LEAST_GAP for left, right in pairwise(lines)):
         middle = sum(straight) / len(straight) if straight else (len(ordered) - 1) / 2
         furthest = max(middle, len(ordered) - 1 - middle)
         gap = min(_GAP, reach / furthest) if furthest else 0.0
@@ -107,9 +113,7 @@ def _spread(ends: Sequence[_End], reach: float) -> dict[int, float]:
     return found
 
 
-def _leave_sideways(
-    made: Plan, x: Sequence[float], found: Ports, node: int, ends: list[_End]
-) -> list[_End]:
+def _leave_sideways(made: Plan, x: Sequence[float], found: Ports, node: int, ends: list[_End]) -> list[_End]:
     """Let the outermost edges that go down from a rhombus leave at its sides, and return the rest."""
     kept = sorted(ends, key=lambda end: (end.towards, end.edge))
     if len(kept) == 1:
@@ -127,7 +131,9 @@ def _side_is_open(made: Plan, x: Sequence[float], found: Ports, node: int, end: 
     away = -end.towards if left else end.towards
     if end.edge not in made.chains or away < made.sizes[node].width / 2 + _CLEAR:
         return False
-    if (node in made.loops and not left) or any(_meets_side(made, found, lane, node, left) for lane in made.lanes):
+    if (node in made.loops and not left) or any(
+        _meets_side(made, found, lane, node, left) for lane in made.lanes
+    ):
         return False
     low, high = sorted((x[node], x[node] + end.towards))
     grid = made.grid
@@ -143,7 +149,9 @@ def _side_is_open(made: Plan, x: Sequence[float], found: Ports, node: int, end: 
 
 def _meets_side(made: Plan, found: Ports, lane: Lane, node: int, left: bool) -> bool:
     ends = ((lane.src, False), (lane.dst, True))
-    return lane.leftwards == left and any(end == node and (lane.edge, upper) in found.beside for end, upper in ends)
+    return lane.leftwards == left and any(
+        end == node and (lane.edge, upper) in found.beside for end, upper in ends
+    )
 
 
 def _lane_sides(made: Plan, found: Ports) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Arc: TypeAlias = tuple[int, int]
 """An edge as two node numbers."""
@@ -30,8 +32,8 @@ def going_back(count: int, arcs: Sequence[Arc], starts: Sequence[int]) -> list[b
         path = [(root, iter(leaving[root]))]
         while path:
             node, rest = path[-1]
-            number = next(rest, None)
-            if number is None:
+            number = next(rest, -1)
+            if number < 0:
                 colour[node] = done
                 path.pop()
                 continue
@@ -56,15 +58,15 @@ def sorted_topologically(count: int, arcs: Sequence[Arc]) -> list[int]:
         for dst in below[node]:
             waiting[dst] -= 1
             if not waiting[dst]:
-                order.append(dst)  # noqa: B909 (the loop is meant to reach what it adds)
+                order.append(dst)  # the loop goes on to what it adds
     return order
 
 
 def ranks(count: int, arcs: Sequence[Arc], ends: Sequence[int]) -> list[int]:
     """Return the row of each node, from 0 at the top; every arc leads downwards.
 
-    A node stands as high as it can, or as low where that shortens its edges. *ends* stand in the last row. Nodes
-    without any edge stand in rows of a few.
+    A node stands as high as it can, or as low where that shortens its edges. *ends* stand in the last row.
+    Nodes without any edge stand in rows of a few.
     """
     above: list[list[int]] = [[] for _ in range(count)]
     below: list[list[int]] = [[] for _ in range(count)]
@@ -103,8 +105,8 @@ class MainLine:
 def main_line(count: int, arcs: Sequence[Arc], weight: Sequence[int], place: Sequence[int]) -> MainLine:
     """Find the heaviest path, the middle one of several.
 
-    *place* orders nodes of one row from left to right. Where an odd number of paths part or meet, the middle one goes
-    on straight.
+    *place* orders nodes of one row from left to right. Where an odd number of paths part or meet, the middle
+    one goes on straight.
     """
     leaving, entering = _heaviest(count, arcs, weight)
     for ways in leaving:
@@ -128,7 +130,9 @@ def main_line(count: int, arcs: Sequence[Arc], weight: Sequence[int], place: Seq
     return found
 
 
-def _heaviest(count: int, arcs: Sequence[Arc], weight: Sequence[int]) -> tuple[list[list[int]], list[list[int]]]:
+def _heaviest(
+    count: int, arcs: Sequence[Arc], weight: Sequence[int]
+) -> tuple[list[list[int]], list[list[int]]]:
     """Return for each node the arcs of heaviest paths that leave it, and those that enter it."""
     leaving: list[list[int]] = [[] for _ in range(count)]
     entering: list[list[int]] = [[] for _ in range(count)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Point: TypeAlias = tuple[float, float]
 Direction: TypeAlias = Literal["up", "down", "left", "right"]
@@ -50,13 +52,12 @@ def bent(corners: Sequence[Point], start: Direction, end: Direction) -> Line:
     return Line("".join(parts), points[0], start, point, end)
 
 
-def loop(right: float, middle: float, reach: float) -> Line:
-    """Draw an edge from the right side of a node, *reach* pixels out, and back into it."""
-    half = 7.0
+def loop(right: float, middle: float, reach: float, half: float) -> Line:
+    """Draw an edge at the right side of a node, *reach* pixels out, *half* above and below its middle."""
     out = number(right + reach * 4 / 3)
     data = (
-        f"M{number(right)} {number(middle - half)}C{out} {number(middle - half - reach / 2)} "
-        f"{out} {number(middle + half + reach / 2)} {number(right + HEAD)} {number(middle + half)}"
+        f"M{number(right)} {number(middle - half)}C{out} {number(middle - half - reach / 3)} "
+        f"{out} {number(middle + half + reach / 3)} {number(right + HEAD)} {number(middle + half)}"
     )
     return Line(data, (right, middle - half), "right", (right, middle + half), "left")
 

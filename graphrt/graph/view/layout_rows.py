@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from graphrt.graph.view.layout_grid import Path
 from graphrt.graph.view.layout_tracks import MOST, Run, tracks
-from graphrt.graph.view.layout_route import Zone
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from graphrt.graph.view.layout_grid import Path
+    from graphrt.graph.view.layout_route import Zone
 
 GROUP_TITLE: Final = 22.0
 """The room for a group's name, above what it holds, in pixels."""
@@ -65,7 +68,7 @@ def levels(runs: Mapping[tuple[int, int], Run]) -> Levels:
 
 @dataclass(slots=True)
 class Bands:
-    """The upper and lower edge of each row and of each group, in pixels from the top, and the runs between."""
+    """The upper and lower edge of each row and each group, in pixels from the top, and the runs between."""
 
     top: list[float]
     bottom: list[float]
@@ -114,7 +117,9 @@ def _turn(found: Bands, level: Mapping[Zone, Levels], zone: Zone, y: float, last
     return y + level[zone].height + _TURN + last + (6.0 if above else 0.0)
 
 
-def _frames(count: int, spans: Sequence[tuple[int, int]], paths: Sequence[Path]) -> tuple[list[float], list[float]]:
+def _frames(
+    count: int, spans: Sequence[tuple[int, int]], paths: Sequence[Path]
+) -> tuple[list[float], list[float]]:
     """Return how much room the frames of groups need above and below each row."""
     above, below = [0.0] * count, [0.0] * count
     for path in paths:
@@ -135,8 +140,11 @@ def _frame_groups(
         inner = [other for other in range(len(spans)) if paths[other][:-1] == paths[group]]
         tops = [found.group_top[other] for other in inner if spans[other][0] == first]
         bottoms = [found.group_bottom[other] for other in inner if spans[other][1] == last]
-        upper, lower = ("above", first), ("below", last)
+        upper: Zone = ("above", first)
+        lower: Zone = ("below", last)
         clear = found.level[upper].top - 4.0 if upper in level else found.top[first]
         found.group_top[group] = min(tops, default=clear - _GROUP_TOP) - GROUP_TITLE
-        clear = found.level[lower].top + found.level[lower].height + 2.0 if lower in level else found.bottom[last]
+        clear = (
+            found.level[lower].top + found.level[lower].height + 2.0 if lower in level else found.bottom[last]
+        )
         found.group_bottom[group] = max(bottoms, default=clear) + _GROUP_BOTTOM

@@ -1,19 +1,21 @@
 """Least total length along one axis under least distances, by the network simplex method.
 
-After E. R. Gansner and others, "A Technique for Drawing Directed Graphs" (1993), section 2.3, without its incremental
-cut values: the problems here are small and begin near their solution.
+After E. R. Gansner and others, "A Technique for Drawing Directed Graphs" (1993), section 2.3, without its
+incremental cut values: the problems here are small and begin near their solution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 
 class Bar(NamedTuple):
-    """Keeps *head* at least *length* right of *tail*, at a cost of *weight* for each pixel beyond its tail."""
+    """Keeps *head* at least *length* right of *tail*, at a cost of *weight* for each pixel between."""
 
     tail: int
     head: int
@@ -24,7 +26,8 @@ class Bar(NamedTuple):
 def shorten(x: list[float], bars: Sequence[Bar], pivots: int) -> None:
     """Move the whole numbers *x*, which keep all distances, to where the bars cost least.
 
-    At most *pivots* steps are made. What they reach keeps the distances, and costs less than before or the same.
+    At most *pivots* steps are made. What they reach keeps the distances, and costs less than before or the
+    same.
     """
     if not x:
         return
@@ -184,9 +187,7 @@ class _Tree:
         """Return the bar that first stops the subtree of *child* from moving on."""
         low, high = self.first[child], self.end[child]
         small = high - low <= len(self.x) // 2
-        points: Iterable[int] = (
-            self.order[low:high] if small else chain(self.order[:low], self.order[high:])
-        )
+        points: Iterable[int] = self.order[low:high] if small else chain(self.order[:low], self.order[high:])
         best: tuple[float, int] | None = None
         for point in points:
             for number in self.at[point]:

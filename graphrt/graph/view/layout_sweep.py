@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 from graphrt.graph.view.layout_grid import Grid, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _ROUNDS: Final = 6
 _BOTH_SIDES: Final = 2
@@ -18,8 +21,8 @@ _LOOSE: Final = 0.05
 def swept(grid: Grid, distance: Mapping[tuple[int, int], float], upright: Mapping[int, int]) -> list[float]:
     """Return a line for each item.
 
-    *distance* tells how far apart two neighbours in a row must be; *upright* joins the items of walls and lanes, which
-    are nobody's neighbours otherwise.
+    *distance* tells how far apart two neighbours in a row must be; *upright* joins the items of walls and
+    lanes, which are nobody's neighbours otherwise.
     """
     up, down = [list(items) for items in grid.up], [list(items) for items in grid.down]
     for above, below in upright.items():
@@ -35,15 +38,15 @@ def swept(grid: Grid, distance: Mapping[tuple[int, int], float], upright: Mappin
     for number in range(_ROUNDS):
         both = number >= _ROUNDS - _BOTH_SIDES
         for rows, towards, other in ((range(1, last + 1), up, down), (range(last - 1, -1, -1), down, up)):
-            for row in rows:
-                near = [towards[item] + other[item] if both else towards[item] for item in grid.rows[row]]
-                _place(grid.rows[row], offsets[row], near, weight, x)
+            for level in rows:
+                near = [towards[item] + other[item] if both else towards[item] for item in grid.rows[level]]
+                _place(grid.rows[level], offsets[level], near, weight, x)
     return x
 
 
 def _offsets(row: Sequence[int], distance: Mapping[tuple[int, int], float]) -> list[float]:
     offsets = [0.0] if row else []
-    for left, right in zip(row, row[1:], strict=False):
+    for left, right in pairwise(row):
         offsets.append(offsets[-1] + distance[left, right])
     return offsets
 
@@ -57,16 +60,15 @@ def _place(
 ) -> None:
     """Put the items of a row as near as they can be to the mean of what is *near* them, in least squares.
 
-    Without its offset, an item must not be left of the one before: items that would be are put together at their
-    mean, as in a monotone regression.
+    Without its offset, an item must not be left of the one before: items that would be are put together at
+    their mean, as in a monotone regression.
     """
     runs: list[tuple[float, float, int]] = []
     for item, offset, others in zip(row, offsets, near, strict=True):
+        heavy, moment = _LOOSE, _LOOSE * (x[item] - offset)
         if others:
-            heavy = weight[item] * sum(weight[other] for other in others)
+            heavy = float(weight[item] * sum(weight[other] for other in others))
             moment = weight[item] * sum(weight[other] * (x[other] - offset) for other in others)
-        else:
-            heavy, moment = _LOOSE, _LOOSE * (x[item] - offset)
         count = 1
         while runs and runs[-1][1] * heavy >= moment * runs[-1][0]:
             before = runs.pop()

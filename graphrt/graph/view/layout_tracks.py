@@ -1,10 +1,12 @@
-"""Level runs of edges between two rows: which lies above which, so that they cross little and never coincide."""
+"""Level runs of edges between two rows: which lies above which, so that few cross and none coincide."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _APART: Final = 10.0
 """How far two runs on one track stay from each other, in pixels."""
@@ -55,7 +57,9 @@ def tracks(runs: Sequence[Run]) -> list[int]:
     track = [-1] * count
     left = list(range(count))
     while left:
-        run = min(left, key=lambda run: (wait[run], runs[run].left, run))  # above zero only where wishes go in a ring
+        run = min(
+            left, key=lambda run: (wait[run], runs[run].left, run)
+        )  # above zero only where wishes go in a ring
         left.remove(run)
         track[run] = max((track[other] + 1 for other in beside[run] if track[other] >= 0), default=0)
         for lower in under[run]:

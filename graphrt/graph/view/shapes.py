@@ -18,8 +18,8 @@ plan_step   box with square corners
 folded      pile of boxes: a whole group of a large drawing
 ==========  ==============================================================
 
-An edge that depends on a condition begins with a small rhombus, unless its node is one; an error's is dashed; a map's
-is thick and ends in two heads; a gather's is thick.
+An edge that depends on a condition begins with a small rhombus, unless its node is one; an error's is dashed;
+a map's is thick and ends in two heads; a gather's is thick.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ from typing import Final
 from graphrt.graph.view.drawing import FOLDED
 from graphrt.graph.view.layout import Box
 from graphrt.graph.view.layout_route import HEAD, Direction, Line, Point, number
-from graphrt.graph.view.sizes import SLANT
+from graphrt.graph.view.sizes import PILE, SLANT
 
 ICONS: Final = {
-    "agent": "M4 6.5h8a1.5 1.5 0 0 1 1.5 1.5v4a1.5 1.5 0 0 1-1.5 1.5H4A1.5 1.5 0 0 1 2.5 12V8A1.5 1.5 0 0 1 4 6.5Z"
+    "agent": "M4 6.5h8a1.5 1.5 0 0 1 1.5 1.5v4a1.5 1.5 0 0 1-1.5 1.5H4"
+    "A1.5 1.5 0 0 1 2.5 12V8A1.5 1.5 0 0 1 4 6.5Z"
     "M8 6.5V3.6M8 2.4v.2M5.8 9.4v.8M10.2 9.4v.8",
-    "inference": "M8 1.5C8.7 5.6 10.4 7.3 14.5 8C10.4 8.7 8.7 10.4 8 14.5C7.3 10.4 5.6 8.7 1.5 8C5.6 7.3 7.3 5.6 8 1.5Z",
-    "tool": "M10.2 5.8 12.6 3.4A3.7 3.7 0 0 0 7.4 7.6L2.6 12.4A.7.7 0 0 0 2.6 13.4A.7.7 0 0 0 3.6 13.4L8.4 8.6"
-    "A3.7 3.7 0 0 0 12.6 3.4",
+    "inference": "M8 1.5C8.7 5.6 10.4 7.3 14.5 8C10.4 8.7 8.7 10.4 8 14.5"
+    "C7.3 10.4 5.6 8.7 1.5 8C5.6 7.3 7.3 5.6 8 1.5Z",
+    "tool": "M10.2 5.8 12.6 3.4A3.7 3.7 0 0 0 7.4 7.6L2.6 12.4A.7.7 0 0 0 2.6 13.4"
+    "A.7.7 0 0 0 3.6 13.4L8.4 8.6A3.7 3.7 0 0 0 12.6 3.4",
     "fallback": "M3 5.5h6.6a3.6 3.6 0 0 1 0 7.2H6M6 2.5 3 5.5l3 3",
     "ask": "M8 2.2a2.9 2.9 0 1 1 0 5.8a2.9 2.9 0 1 1 0-5.8ZM2.6 14c.6-2.8 2.7-4.2 5.4-4.2s4.8 1.4 5.4 4.2",
     "graph": "M6 2h4v3.4H6ZM1.8 10.6h4V14h-4ZM10.2 10.6h4V14h-4ZM8 5.4V8M3.8 10.6V8h8.4v2.6",
@@ -63,21 +65,11 @@ _ROUND: Final = 8.0
 
 def outline(kind: str, box: Box) -> str:
     """Return the SVG elements of a node's shape."""
+    special = {"end": _doubled, "graph": _barred, "ask": _bubble, FOLDED: _piled}.get(kind)
+    if special is not None:
+        return special(box)
     if kind in {"start", "inference"}:
         return _rectangle(box, box.height / 2)
-    if kind == "end":
-        inner = Box(box.left + 3, box.top + 3, box.width - 6, box.height - 6)
-        return _rectangle(box, box.height / 2) + _rectangle(inner, inner.height / 2)
-    if kind == "graph":
-        bars = f"M{number(box.left + 6)} {number(box.top)}V{number(box.bottom)}"
-        bars += f"M{number(box.right - 6)} {number(box.top)}V{number(box.bottom)}"
-        return _rectangle(box, 3) + _path(bars)
-    if kind == FOLDED:
-        return "".join(
-            _rectangle(Box(box.left + shift, box.top + shift, box.width, box.height), 4) for shift in (6, 3, 0)
-        )
-    if kind == "ask":
-        return _path(_bubble(box))
     corners = _corners(kind, box)
     if corners:
         return _path("M" + "L".join(f"{number(x)} {number(y)}" for x, y in corners) + "Z")
@@ -111,17 +103,31 @@ def _corners(kind: str, box: Box) -> list[Point]:
     }.get(kind, [])
 
 
+def _doubled(box: Box) -> str:
+    inner = Box(box.left + 3, box.top + 3, box.width - 6, box.height - 6)
+    return _rectangle(box, box.height / 2) + _rectangle(inner, inner.height / 2)
+
+
+def _barred(box: Box) -> str:
+    bars = (f"M{number(x)} {number(box.top)}V{number(box.bottom)}" for x in (box.left + 6, box.right - 6))
+    return _rectangle(box, 3) + _path("".join(bars))
+
+
+def _piled(box: Box) -> str:
+    pile = (Box(box.left + shift, box.top + shift, box.width, box.height) for shift in (PILE, PILE / 2, 0))
+    return "".join(_rectangle(one, 4) for one in pile)
+
+
 def _bubble(box: Box) -> str:
     """Return a round box with a tail at its lower left."""
     left, top, right, bottom = (number(value) for value in (box.left, box.top, box.right, box.bottom))
-    radius = number(_ROUND)
-    return (
-        f"M{number(box.left + _ROUND)} {top}H{number(box.right - _ROUND)}"
-        f"A{radius} {radius} 0 0 1 {right} {number(box.top + _ROUND)}V{number(box.bottom - _ROUND)}"
-        f"A{radius} {radius} 0 0 1 {number(box.right - _ROUND)} {bottom}H{number(box.left + 22)}"
-        f"L{number(box.left + 11)} {number(box.bottom + 8)}L{number(box.left + 12)} {bottom}H{number(box.left + _ROUND)}"
-        f"A{radius} {radius} 0 0 1 {left} {number(box.bottom - _ROUND)}V{number(box.top + _ROUND)}"
-        f"A{radius} {radius} 0 0 1 {number(box.left + _ROUND)} {top}Z"
+    first, last = number(box.left + _ROUND), number(box.right - _ROUND)
+    upper, lower = number(box.top + _ROUND), number(box.bottom - _ROUND)
+    arc = f"A{number(_ROUND)} {number(_ROUND)} 0 0 1"
+    return _path(
+        f"M{first} {top}H{last}{arc} {right} {upper}V{lower}{arc} {last} {bottom}H{number(box.left + 22)}"
+        f"L{number(box.left + 11)} {number(box.bottom + 8)}L{number(box.left + 12)} {bottom}H{first}"
+        f"{arc} {left} {lower}V{upper}{arc} {first} {top}Z"
     )
 
 
@@ -146,7 +152,8 @@ def head(line: Line, *, double: bool = False) -> str:
 
 def tail(line: Line) -> str:
     """Return the small rhombus with which an edge begins that depends on a condition."""
-    return f'<path class="tail" d="M0 0L-3.5 5 0 10 3.5 5Z" transform="{_there(line.tail, line.tail_direction)}"/>'
+    place = _there(line.tail, line.tail_direction)
+    return f'<path class="tail" d="M0 0L-3.5 5 0 10 3.5 5Z" transform="{place}"/>'
 
 
 def _there(point: Point, direction: Direction) -> str:

@@ -20,6 +20,9 @@ ICON_GAP: Final = 6.0
 SLANT: Final = 10.0
 """How far the slanted sides of a shape lean, in pixels."""
 
+PILE: Final = 6.0
+"""How far the boxes behind that of a folded group reach out, in pixels."""
+
 CHIP_HEIGHT: Final = 18.0
 _CHIP_PADDING: Final = 6.0
 _CHIP_LIMIT: Final = 150.0
@@ -30,6 +33,9 @@ _NOTE_HEIGHT: Final = 15.0
 _LEAST: Final = 64.0
 _LEAST_ROUTER: Final = 92.0
 _PORT_MARGIN: Final = 10.0
+_SLANT_MARGIN: Final = 12.0
+_EDGE_ROOM: Final = 11.0
+_EDGE_LIMIT: Final = 240.0
 
 ICONS: Final = frozenset({"agent", "inference", "tool", "fallback", "ask", "graph", "plan_step", FOLDED})
 """Kinds that have a small picture before their name."""
@@ -57,8 +63,11 @@ class NodeSize:
     note: str
 
 
-def node_size(node: DrawnNode) -> NodeSize:
-    """Measure *node*: its name and note, cut to fit, and the shape around them."""
+def node_size(node: DrawnNode, edges: int = 0) -> NodeSize:
+    """Measure *node*: its name and note, cut to fit, and the shape around them.
+
+    *edges* tells how many edges meet it at most on one side: a node of many is wider.
+    """
     label = clip(node.label, LABEL_SIZE, _LABEL_LIMIT)
     note = clip(node.note or "", NOTE_SIZE, _LABEL_LIMIT)
     text = width(label, LABEL_SIZE) + (ICON + ICON_GAP if node.kind in ICONS else 0)
@@ -68,7 +77,8 @@ def node_size(node: DrawnNode) -> NodeSize:
         lines = 26.0 if note else 13.0
         return NodeSize(_even(max(text / (1 - lines / high) + 10, _LEAST_ROUTER)), high, label, note)
     high = (_CAP_HEIGHT if node.kind in {"start", "end"} else _HEIGHT) + (_NOTE_HEIGHT if note else 0)
-    return NodeSize(_even(max(text + 2 * _PADDING.get(node.kind, 14.0), _LEAST)), high, label, note)
+    least = max(_LEAST, min(_EDGE_ROOM * edges, _EDGE_LIMIT))
+    return NodeSize(_even(max(text + 2 * _PADDING.get(node.kind, 14.0), least)), high, label, note)
 
 
 def chip_text(label: str) -> str:
@@ -87,7 +97,7 @@ def port_reach(kind: str, size: NodeSize) -> float:
         return size.width / 8
     if kind in {"start", "end", "inference"}:
         return max(size.width / 2 - size.height / 2, 0)
-    return max(size.width / 2 - (2 * SLANT if kind in _SLANTED or kind == "agent" else _PORT_MARGIN), 0)
+    return max(size.width / 2 - (_SLANT_MARGIN if kind in _SLANTED or kind == "agent" else _PORT_MARGIN), 0)
 
 
 def rise(kind: str, size: NodeSize, offset: float) -> float:
@@ -96,7 +106,7 @@ def rise(kind: str, size: NodeSize, offset: float) -> float:
 
 
 def inset(kind: str, size: NodeSize, offset: float) -> float:
-    """Return how far the sides of a shape lie inside its box, *offset* pixels from the line through its middle."""
+    """Return how far the sides of a shape lie inside its box, *offset* pixels above or below its middle."""
     half = size.height / 2
     share = min(abs(offset) / half, 1)
     if kind == "router":

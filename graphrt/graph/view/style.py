@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT: Final = "graphrt-view"
 """Class of the outermost element: every rule is below it, so a page that holds the picture stays as it is."""
@@ -136,6 +138,7 @@ def _colours(palette: Palette) -> Iterator[tuple[str, str]]:
     yield ".head", f"fill:{palette.line}"
     yield ".tail", f"fill:{palette.canvas}"
     yield ".chip rect,.cover", f"fill:{palette.canvas}"
+    yield ".framed rect", f"fill:{palette.frame}"
     yield ".frame", f"fill:{palette.frame};stroke:{palette.frame_line}"
     yield ".e-error .line", f"stroke:{palette.error}"
     yield ".e-error .head", f"fill:{palette.error}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from html import escape
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from graphrt.graph.view.drawing import NODE_STATES, DrawnNode, Drawing
+from graphrt.graph.view.drawing import NODE_STATES, Drawing, DrawnNode
 from graphrt.graph.view.layout import Box, Layout, PlacedEdge, PlacedGroup, PlacedNode, lay_out
 from graphrt.graph.view.layout_route import number
 from graphrt.graph.view.shapes import ICONS, MARKS, badge_at, head, outline, tail
@@ -15,6 +14,9 @@ from graphrt.graph.view.sizes import ICON, ICON_GAP, LABEL_SIZE
 from graphrt.graph.view.style import ROOT, style
 from graphrt.graph.view.tidy import fold, tidy
 from graphrt.graph.view.words import clip, printable, width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MARGIN: Final = 20.0
 _NAME_LIMIT: Final = 520.0
@@ -28,9 +30,9 @@ _NOT_TAKEN_FIRST: Final = {False: 0, None: 1, True: 2}
 def to_svg(drawing: Drawing, *, theme: str = "auto") -> str:
     """Draw *drawing* as an SVG document.
 
-    Above about 150 nodes, groups are closed into one box each. Each node has the attributes ``data-node`` (its id)
-    and ``data-state``, and a class for its kind: ``k-tool``. Any drawing can be drawn: unknown kinds and states are
-    drawn as plain ones, edges without their nodes are left out.
+    Above about 150 nodes, groups are closed into one box each. Each node has the attributes ``data-node``
+    (its id) and ``data-state``, and a class for its kind: ``k-tool``. Any drawing can be drawn: unknown kinds
+    and states are drawn as plain ones, edges without their nodes are left out.
 
     Args:
         theme: ``light``, ``dark``, or ``auto``: as the reader's system asks for.
@@ -44,10 +46,10 @@ def to_svg(drawing: Drawing, *, theme: str = "auto") -> str:
     name = escape(neat.name or "graph")
     return "".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="{ROOT}" width="{number(full)}" height="{number(tall)}" ',
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="{ROOT}" {_size(full, tall)} ',
             f'viewBox="0 0 {number(full)} {number(tall)}" role="img" aria-label="{name}">',
             f"<title>{name}</title><style>{style(theme)}</style>",
-            f'<rect class="canvas" width="{number(full)}" height="{number(tall)}" rx="8"/>',
+            f'<rect class="canvas" {_size(full, tall)} rx="8"/>',
             header,
             f'<g transform="{shift}">',
             *_body(neat, placed),
@@ -72,7 +74,9 @@ def _header(drawing: Drawing) -> tuple[str, float, float]:
     wide, y = 0.0, 0.0
     if drawing.name:
         name = clip(drawing.name, _NAME_SIZE, _NAME_LIMIT)
-        parts.append(f'<text class="name begin" x="{number(_MARGIN)}" y="{number(_MARGIN + 12)}">{escape(name)}</text>')
+        parts.append(
+            f'<text class="name begin" x="{number(_MARGIN)}" y="{number(_MARGIN + 12)}">{escape(name)}</text>'
+        )
         wide, y = width(name, _NAME_SIZE) * 1.1, _HEADER
     counts = Counter(node.state for node in drawing.nodes if node.state is not None)
     if not counts and drawing.status is None:
@@ -97,7 +101,8 @@ def _sum(x: float, middle: float, text: str, look: str) -> str:
 
 def _badge(state: str, x: float, y: float) -> str:
     return (
-        f'<g transform="translate({number(x)} {number(y)})"><circle class="badge" r="7.5" stroke-width="1.5"/>'
+        f'<g transform="translate({number(x)} {number(y)})">'
+        '<circle class="badge" r="7.5" stroke-width="1.5"/>'
         f'<path class="mark" d="{MARKS[state]}"/></g>'
     )
 
@@ -107,11 +112,7 @@ def _frame(placed: PlacedGroup) -> str:
     kind = group.kind
     piled = Box(box.left + 4, box.top + 4, box.width, box.height)
     frames = (piled, box) if kind == "map" else (box,)
-    rectangles = "".join(
-        f'<rect class="frame" x="{number(one.left)}" y="{number(one.top)}" width="{number(one.width)}" '
-        f'height="{number(one.height)}" rx="8"/>'
-        for one in frames
-    )
+    rectangles = "".join(_rectangle(one, 8, ' class="frame"') for one in frames)
     return (
         f'<g class="group g-{kind}" data-group="{_attribute(group.id)}"><title>{escape(group.label)}</title>'
         f"{rectangles}</g>"
@@ -120,7 +121,8 @@ def _frame(placed: PlacedGroup) -> str:
 
 def _title(placed: PlacedGroup) -> str:
     box = placed.box
-    return f'<text class="title" x="{number(box.left + 10)}" y="{number(box.top + 15)}">{escape(placed.title)}</text>'
+    place = f'x="{number(box.left + 10)}" y="{number(box.top + 15)}"'
+    return f'<text class="title" {place}>{escape(placed.title)}</text>'
 
 
 def _edge(placed: PlacedEdge, *, tailed: bool) -> str:
@@ -128,8 +130,9 @@ def _edge(placed: PlacedEdge, *, tailed: bool) -> str:
     begin = tail(line) if tailed and edge.kind == "conditional" else ""
     taken = {None: "", True: ' data-taken="yes"', False: ' data-taken="no"'}[edge.taken]
     about = f"{printable(edge.src)} → {printable(edge.dst)}" + (f": {edge.label}" if edge.label else "")
+    ends = f'data-src="{_attribute(edge.src)}" data-dst="{_attribute(edge.dst)}"'
     return (
-        f'<g class="edge e-{edge.kind}" data-src="{_attribute(edge.src)}" data-dst="{_attribute(edge.dst)}"{taken}>'
+        f'<g class="edge e-{edge.kind}" {ends}{taken}>'
         f'<title>{escape(about)}</title><path class="line" d="{line.data}"/>'
         f"{begin}{head(line, double=edge.kind == 'map')}</g>"
     )
@@ -139,18 +142,30 @@ def _chip(placed: PlacedEdge) -> str:
     chip = placed.chip
     if chip is None:
         return ""
+    look = "chip framed" if placed.framed else "chip"
     return (
-        f'<g class="chip"><rect x="{number(chip.left)}" y="{number(chip.top)}" width="{number(chip.width)}" '
-        f'height="{number(chip.height)}" rx="9"/><text x="{number(chip.left + chip.width / 2)}" '
+        f'<g class="{look}">{_rectangle(chip, 9)}<text x="{number(chip.left + chip.width / 2)}" '
         f'y="{number(chip.top + 13)}">{escape(placed.label)}</text></g>'
     )
+
+
+def _rectangle(box: Box, radius: float, look: str = "") -> str:
+    return (
+        f'<rect{look} x="{number(box.left)}" y="{number(box.top)}" {_size(box.width, box.height)} '
+        f'rx="{number(radius)}"/>'
+    )
+
+
+def _size(width: float, height: float) -> str:
+    return f'width="{number(width)}" height="{number(height)}"'
 
 
 def _node(placed: PlacedNode) -> str:
     node, box = placed.node, placed.box
     state = "" if node.state is None else f' data-state="{node.state}"'
     parts = [
-        f'<g class="node k-{node.kind}" data-node="{_attribute(node.id)}"{state}><title>{escape(_about(node))}</title>',
+        f'<g class="node k-{node.kind}" data-node="{_attribute(node.id)}"{state}>',
+        f"<title>{escape(_about(node))}</title>",
         outline(node.kind, box),
         *_words(placed),
     ]

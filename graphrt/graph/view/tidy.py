@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -13,51 +12,76 @@ from graphrt.graph.view.drawing import (
     GROUP_KINDS,
     NODE_KINDS,
     NODE_STATES,
+    Drawing,
     DrawnEdge,
     DrawnGroup,
     DrawnNode,
-    Drawing,
 )
 from graphrt.graph.view.words import printable
 
 FOLD_ABOVE: Final = 150
 """Nodes up to which every group is drawn open."""
 
+DEEPEST: Final = 16
+"""Groups in one another up to which each has a frame; what lies deeper is drawn in the last of them."""
+
 _UNNAMED: Final = "(unnamed)"
 _NAMES_IN_TITLE: Final = 40
-_LOUDEST: Final = ("failed", "timed_out", "running", "waiting", "cancelled", "pending", "succeeded", "skipped")
+_LOUDEST: Final = (
+    "failed",
+    "timed_out",
+    "running",
+    "waiting",
+    "cancelled",
+    "pending",
+    "succeeded",
+    "skipped",
+)
 
 
 def tidy(drawing: Drawing) -> Drawing:
-    """Return *drawing* with unique ids, known kinds and states, edges between drawn nodes and printable texts.
+    """Return *drawing* with unique ids, known kinds and states, edges between its nodes, printable texts.
 
     Groups come parents first, each with at least one node in it, and no group is around itself.
     """
     nodes = {node.id: node for node in reversed(drawing.nodes)}
     groups = {group.id: group for group in reversed(drawing.groups)}
-    parents = {group: _parent(group, groups) for group in groups}
-    used = {
-        around: None
-        for node in nodes.values()
-        if node.group in parents
-        for around in lineage(node.group, parents)
-    }
-    depth = {group: len(lineage(group, parents)) for group in used}
+    lines = _lines(groups)
+    used = {around for node in nodes.values() for around in lines.get(node.group, ())}
     return Drawing(
         name=printable(drawing.name),
-        nodes=tuple(_tidy_node(nodes.pop(node.id), used) for node in drawing.nodes if node.id in nodes),
+        nodes=tuple(_tidy_node(nodes.pop(node.id), lines) for node in drawing.nodes if node.id in nodes),
         edges=_tidy_edges(drawing),
         groups=tuple(
             replace(
-                group,
-                label=printable(group.label) or printable(group.id) or _UNNAMED,
-                kind=group.kind if group.kind in GROUP_KINDS else "graph",
-                parent=parents[group.id],
+                groups[id],
+                label=printable(groups[id].label) or printable(id) or _UNNAMED,
+                kind=groups[id].kind if groups[id].kind in GROUP_KINDS else "graph",
+                parent=lines[id][-2] if len(lines[id]) > 1 else None,
             )
-            for group in sorted((groups[id] for id in _order(drawing, used)), key=lambda group: depth[group.id])
+            for id in sorted(
+                dict.fromkeys(group.id for group in drawing.groups), key=lambda id: len(lines[id])
+            )
+            if id in used
         ),
         status=None if drawing.status is None else printable(drawing.status),
     )
+
+
+def _lines(groups: dict[str, DrawnGroup]) -> dict[str | None, tuple[str, ...]]:
+    """Return for each group those around it, outermost first, and itself; of a deep one, the outer part."""
+    lines: dict[str | None, tuple[str, ...]] = {}
+    for id in groups:
+        climbed: dict[str, None] = {}
+        here: str | None = id
+        while here in groups and here not in lines and here not in climbed:
+            climbed[here] = None
+            here = groups[here].parent
+        line = lines.get(here, ())  # a ring is cut where it was met
+        for group in reversed(climbed):
+            line = (*line, group) if len(line) < DEEPEST else line
+            lines[group] = line
+    return lines
 
 
 def lineage(group: str | None, parents: dict[str, str | None]) -> tuple[str, ...]:
@@ -69,33 +93,12 @@ def lineage(group: str | None, parents: dict[str, str | None]) -> tuple[str, ...
     return tuple(reversed(line))
 
 
-def _order(drawing: Drawing, used: Iterable[str]) -> Iterator[str]:
-    wanted = set(used)
-    for group in drawing.groups:
-        if group.id in wanted:
-            wanted.remove(group.id)
-            yield group.id
-
-
-def _parent(id: str, groups: dict[str, DrawnGroup]) -> str | None:
-    """Return the parent of a group, or None if it is unknown or the group would be around itself."""
-    seen = {id}
-    above = groups[id].parent
-    while above in groups:
-        if above in seen:
-            return None
-        seen.add(above)
-        above = groups[above].parent
-    parent = groups[id].parent
-    return parent if parent in groups else None
-
-
-def _tidy_node(node: DrawnNode, groups: Iterable[str]) -> DrawnNode:
+def _tidy_node(node: DrawnNode, lines: dict[str | None, tuple[str, ...]]) -> DrawnNode:
     return replace(
         node,
         label=printable(node.label) or printable(node.id) or _UNNAMED,
         kind=node.kind if node.kind in NODE_KINDS else "function",
-        group=node.group if node.group in groups else None,
+        group=lines[node.group][-1] if node.group in lines else None,
         state=node.state if node.state in NODE_STATES else None,
         note=printable(node.note) or None if node.note is not None else None,
         title=printable(node.title) or None if node.title is not None else None,
@@ -109,6 +112,7 @@ def _tidy_edges(drawing: Drawing) -> tuple[DrawnEdge, ...]:
             edge,
             label=printable(edge.label) or None if edge.label is not None else None,
             kind=edge.kind if edge.kind in EDGE_KINDS else "normal",
+            taken=None if edge.taken is None else bool(edge.taken),
         )
         for edge in drawing.edges
         if edge.src in known and edge.dst in known
@@ -116,10 +120,10 @@ def _tidy_edges(drawing: Drawing) -> tuple[DrawnEdge, ...]:
 
 
 def fold(drawing: Drawing, limit: int = FOLD_ABOVE) -> Drawing:
-    """Close groups of a tidy *drawing*, the innermost and largest first, until at most *limit* nodes are left.
+    """Close groups of a tidy *drawing*, the innermost and largest first, until *limit* nodes are left.
 
-    A closed group is one node of kind ``folded`` with the group's id: it tells how many nodes it holds, and shows
-    the state among theirs that most needs to be seen. A drawing without groups stays as it is.
+    A closed group is one node of kind ``folded`` with the group's id: it tells how many nodes it holds, and
+    shows the state among theirs that most needs to be seen. A drawing without groups stays as it is.
     """
     parents = {group.id: group.parent for group in drawing.groups}
     depth = {group: len(lineage(group, parents)) for group in parents}
@@ -176,7 +180,8 @@ def _count(node: DrawnNode) -> int:
 def _merged(edges: tuple[DrawnEdge, ...], stands_for: dict[str, str]) -> tuple[DrawnEdge, ...]:
     """Move the ends of *edges* to the boxes that stand for them.
 
-    Edges of one kind that then run between the same two boxes become one, with their label if they have the same.
+    Edges of one kind that then run between the same two boxes become one, with their label if they have the
+    same.
     """
     found: dict[tuple[str, ...], DrawnEdge] = {}
     for number, edge in enumerate(edges):

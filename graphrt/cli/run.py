@@ -1,0 +1,106 @@
+"""`graphrt run`."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from pydantic_core import to_json
+
+from graphrt.cli import UsageError, one_line, print_error
+from graphrt.cli.driving import Driven, drive
+from graphrt.cli.target import load_graph, read_input
+
+if TYPE_CHECKING:
+    import argparse
+
+    from graphrt.graph import RunEvent
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a workflow, and print its output.
+
+    Raises:
+        GraphrtError: The workflow, the input or a file is wrong; nothing was run.
+    """
+    graph = load_graph(options.target)
+    value = read_input(options.input, graph.program.decl.input)
+    with ExitStack() as stack:
+        telemetry = _telemetry(options.trace, stack)
+        on_event = _print_event if options.verbose else _pass_over
+
+        async def main() -> Driven:
+            return await drive(graph, value, on_event=on_event, timeout=options.timeout, telemetry=telemetry)
+
+        driven = anyio.run(main)
+    if options.svg:
+        _write(options.svg, graph.to_svg(driven.result))
+    return _conclude(driven, traceback_wanted=options.traceback)
+
+
+def _conclude(driven: Driven, *, traceback_wanted: bool) -> int:
+    result = driven.result
+    if result.status == "succeeded":
+        _print_value(result.output)
+    elif driven.signal is not None:
+        print_error("cancelled")
+    elif result.error is not None:
+        if traceback_wanted:
+            traceback.print_exception(result.error)
+        notes = getattr(result.error, "__notes__", [])
+        where = f" ({notes[0]})" if notes else ""
+        print_error(f"the run {result.status}: {one_line(result.error)}{where}")
+    return driven.exit_code
+
+
+def _print_value(value: Any) -> None:
+    if isinstance(value, str):
+        print(value)
+    elif value is not None:
+        print(to_json(value, indent=2, fallback=str).decode())
+
+
+def _print_event(event: RunEvent) -> None:
+    step = "" if event.step is None else f" {'/'.join(filter(None, [event.step.scope, event.step.node]))}"
+    number = "" if event.type == "message.delta" else str(event.sequence)
+    data = " ".join(str(to_json(event.data, fallback=repr).decode()).split()) if event.data else ""
+    print(f"{number:>4} {event.type}{step} {data}".rstrip(), file=sys.stderr)
+
+
+def _pass_over(event: RunEvent) -> None:
+    """Print nothing of an event."""
+
+
+def _telemetry(path: str | None, stack: ExitStack) -> Any:
+    """Trace into *path*, until *stack* closes; None where no trace is wanted."""
+    if path is None:
+        return None
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+    from graphrt.telemetry import Telemetry
+    from graphrt.telemetry_export import JsonLinesSpanExporter
+
+    try:
+        exporter = JsonLinesSpanExporter(path)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    stack.callback(provider.shutdown)
+    return Telemetry(provider)
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: str, error: OSError) -> UsageError:
+    return UsageError(f"cannot write to {path!r}: {error.strerror or error}")

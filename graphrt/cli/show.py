@@ -1,0 +1,48 @@
+"""`graphrt show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphrt.cli import UsageError
+from graphrt.cli.target import load_graph
+
+if TYPE_CHECKING:
+    import argparse
+
+    from graphrt.graph import CompiledGraph
+
+
+def show(options: argparse.Namespace) -> int:
+    """Check a workflow, and draw it.
+
+    Raises:
+        GraphrtError: It is not there, or breaks a rule; or the file cannot be written.
+    """
+    graph = load_graph(options.target)
+    if options.svg == "-":
+        print(graph.to_svg())
+    elif options.svg:
+        try:
+            Path(options.svg).write_text(graph.to_svg(), encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise UsageError(f"cannot write to {options.svg!r}: {error.strerror or error}") from error
+        print(options.svg)
+    elif options.mermaid:
+        print(graph.to_mermaid())
+    else:
+        print(_listed(graph))
+    return 0
+
+
+def _listed(graph: CompiledGraph) -> str:
+    """List the nodes with their kinds, and the edges with their conditions."""
+    network = graph.nx
+    lines = [f"{graph.name}: {network.number_of_nodes()} nodes, {network.number_of_edges()} edges"]
+    for node, about in network.nodes(data=True):
+        lines.append(f"  {node} ({about.get('kind')})")
+        for _, target, edge in network.out_edges(node, data=True):
+            label = edge.get("label")
+            lines.append(f"    -> {target}{f' [{label}]' if label else ''}")
+    return "\n".join(lines)

@@ -1,0 +1,221 @@
+"""What a person sees of a run of the demo: a table that changes, or a line for each thing that happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from rich.console import Console, RenderableType
+
+    from graphrt.graph import RunEvent, StepRef
+
+_TITLES: Final[Mapping[str, str]] = {
+    "survey": "look over the documents",
+    "planner": "plan",
+    "writer": "write the report",
+}
+"""The root's steps that are shown, by node."""
+
+_ROWS: Final[Mapping[str, str]] = {**{node: node for node in _TITLES}, "check": "planner"}
+"""In which row a node of the root is shown."""
+
+_TEXT_LINES: Final = 8
+_REFRESHES: Final = 8  # a second
+
+
+class RowState(StrEnum):
+    """How far a line of the table is."""
+
+    ACTIVE = "active"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+_MARKS: Final[Mapping[RowState, tuple[str, str]]] = {
+    RowState.ACTIVE: ("..", "cyan"),
+    RowState.DONE: ("ok", "green"),
+    RowState.FAILED: ("no", "red"),
+    RowState.STOPPED: ("--", "yellow"),
+}
+_STATES: Final[Mapping[str, RowState]] = {
+    "step.completed": RowState.DONE,
+    "step.failed": RowState.FAILED,
+    "step.timed_out": RowState.FAILED,
+    "step.cancelled": RowState.STOPPED,
+}
+
+
+@dataclass(slots=True)
+class Row:
+    """One thing that is being done."""
+
+    key: str
+    title: str
+    state: RowState = RowState.ACTIVE
+    detail: str = ""
+
+
+class Progress:
+    """Keeps what the events of a run say about its progress; knows nothing of terminals."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self.text = ""
+        """What the writer has written so far."""
+        self._items: dict[str, str] = {}  # the scope of a question, and its id
+
+    def update(self, event: RunEvent) -> Row | None:
+        """Take in one event, and give the row that it changed, if it changed one."""
+        step, data = event.step, event.data
+        if step is None:
+            return None
+        if event.type == "custom.research":
+            self._items[step.scope] = data["id"]
+            return self._open(data["id"], data["question"])
+        key = self._key(step)
+        if key is None:
+            return None
+        if event.type == "message.delta":
+            self.text += data["text"] if key == "writer" else ""
+            return None
+        if describe := _DETAILS.get(event.type):
+            return self._change(key, detail=describe(data))
+        return self._moved(key, event.type, step, data)
+
+    def _moved(self, key: str, kind: str, step: StepRef, data: Mapping[str, Any]) -> Row | None:
+        """Take in that a step has started or ended, if it is one of those that are shown."""
+        own = step.node == key and not step.scope
+        if own and kind == "step.started":
+            return self._open(key, _TITLES[key])
+        is_last = own or (step.node == "researcher" and step.scope in self._items)
+        state = _STATES.get(kind)
+        if state is None or not (is_last or (state is RowState.FAILED and not data.get("handled"))):
+            return None
+        return self._change(key, state=state, detail=str(data["error"]) if "error" in data else None)
+
+    def _key(self, step: StepRef) -> str | None:
+        """Find the row that a step belongs to: that of its question, or of the node of the root around it."""
+        for known, key in self._items.items():
+            if step.scope == known or step.scope.startswith(f"{known}/"):
+                return key
+        node = step.scope.partition("/")[0].partition("[")[0] or step.node
+        return _ROWS.get(node)
+
+    def _open(self, key: str, title: str) -> Row:
+        row = self.rows.setdefault(key, Row(key, title))
+        row.state = RowState.ACTIVE
+        return row
+
+    def _change(self, key: str, *, state: RowState | None = None, detail: str | None = None) -> Row | None:
+        """Change a row, and give it; None when there is none, or it says so already."""
+        row = self.rows.get(key)
+        if row is None:
+            return None
+        before = (row.state, row.detail)
+        row.state = state or row.state
+        row.detail = row.detail if detail is None else " ".join(detail.split())
+        return row if (row.state, row.detail) != before else None
+
+
+def _call(data: Mapping[str, Any]) -> str:
+    """Describe a tool call in a few words."""
+    arguments = data.get("arguments")
+    given = ", ".join(map(str, arguments.values())) if isinstance(arguments, dict) else ""
+    return f"{data.get('tool_id', 'tool')}({given})"
+
+
+_DETAILS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "custom.plan.refused": lambda data: f"refused: {'; '.join(data['problems'])}",
+    "custom.plan.accepted": lambda data: f"{len(data['steps'])} questions",
+    "tool.call.started": _call,
+    "attempt.failed": lambda data: f"tries again after: {data.get('error')}",
+}
+"""What an event says of the row that it belongs to."""
+
+
+class PlainView:
+    """Prints a line when something changes; for a file, a pipe or a log."""
+
+    def __init__(self, console: Console) -> None:
+        self.progress = Progress()
+        self._console = console
+
+    def __enter__(self) -> PlainView:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave what was printed."""
+
+    def show(self, event: RunEvent) -> None:
+        """Take in one event, and print what it changed."""
+        row = self.progress.update(event)
+        if row is not None:
+            detail = f": {row.detail}" if row.detail else ""
+            self._console.print(
+                f"[{_MARKS[row.state][0]}] {row.title}{detail}", markup=False, highlight=False
+            )
+
+
+class LiveView:
+    """Shows a table that changes in place, and the end of the report while it is written."""
+
+    def __init__(self, console: Console) -> None:
+        self.progress = Progress()
+        self._spinner = Spinner("dots", style="cyan")
+        self._live = Live(
+            console=console,
+            get_renderable=self._render,
+            refresh_per_second=_REFRESHES,
+            vertical_overflow="crop",
+        )
+        self._ended = False
+
+    def __enter__(self) -> LiveView:
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the table as it is last, without the text."""
+        self._ended = True
+        self._live.stop()
+
+    def show(self, event: RunEvent) -> None:
+        """Take in one event; the terminal follows a few times a second."""
+        self.progress.update(event)
+
+    def _render(self) -> RenderableType:
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=2)
+        table.add_column(ratio=3, overflow="fold")
+        table.add_column(ratio=2, overflow="ellipsis", no_wrap=True, style="dim")
+        for row in list(self.progress.rows.values()):
+            mark, style = _MARKS[row.state]
+            active = row.state is RowState.ACTIVE and not self._ended
+            table.add_row(
+                self._spinner if active else Text(mark, style=style), Text(row.title), Text(row.detail)
+            )
+        if self._ended or not self.progress.text:
+            return table
+        lines = self.progress.text.splitlines()[-_TEXT_LINES:]
+        return Group(table, Text(""), Text("\n".join(lines), style="italic", overflow="ellipsis"))
+
+
+def view_for(console: Console) -> PlainView | LiveView:
+    """Choose the view that suits where *console* prints."""
+    return LiveView(console) if console.is_terminal else PlainView(console)

@@ -1,0 +1,206 @@
+"""Continuing a run from its events: they are fed back in, and the core stands where they end.
+
+Events are of two kinds. Some tell the core what happened outside it (a step has started, has ended, an item has come);
+the others it worked out itself (a step is skipped, a round is complete). The first are fed in; the second must come out
+again in the same order, which shows that the graph still means the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from graphrt.errors import GraphChangedError
+from graphrt.graph.core.run import RunCore
+from graphrt.graph.state import Update
+from graphrt.graph.states import NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from graphrt.graph.compiled import Program
+    from graphrt.graph.core.records import MapRun, Step
+    from graphrt.graph.protocols import RunEvent
+
+_PENDING = NodeState.PENDING
+_RUNNING = NodeState.RUNNING
+_WAITING = NodeState.WAITING
+
+
+def restore(
+    program: Program,
+    run_id: str,
+    events: Iterable[RunEvent],
+    *,
+    sink: Callable[[RunEvent], None] | None = None,
+    observer: Any = None,
+) -> RunCore:
+    """Build the core of a run from its first events, from number 1 on without gaps.
+
+    Events that follow from the last stored one, and were not stored themselves, go to *sink* with their numbers.
+    Steps that had started and not ended are still running: call `requeue` to have them started again.
+
+    Raises:
+        GraphChangedError: The graph does something else than the events say.
+    """
+    replay = _Replay(program, run_id)
+    for event in events:
+        replay.feed(event)
+    core = replay.core
+    core.sink = sink
+    core.observer = observer
+    core.ready.extend(step for step in replay.known.values() if _is_due(step))
+    for event in replay.made:
+        if sink is not None:
+            sink(event)
+    return core
+
+
+def requeue(core: RunCore, now: float) -> None:
+    """Have every step that was at work when the run was left start again, as its first attempt."""
+    if core.outcome is not None:
+        return
+    core.note("run.resumed", None, {}, now)
+    again = [s for s in core.steps if s.state is _RUNNING and s.child is None]
+    for step in again:
+        if step.cancelling:
+            core.step_cancelled(step, now)
+    fresh = [s for s in again if s.state is _RUNNING]
+    if not fresh:
+        return
+    left = set(fresh)
+    core.steps = [s for s in core.steps if s not in left]
+    for step in fresh:
+        step.state = _PENDING
+        step.started = None
+        step.attempts = 0
+        step.error = None
+    core.cancels = [s for s in core.cancels if s.state is _RUNNING]
+    core.ready.extendleft(reversed(fresh))
+
+
+def _is_due(step: Step) -> bool:
+    return step.state is _PENDING or (step.state is _RUNNING and step.error is not None and step.child is None)
+
+
+class _Replay:
+    def __init__(self, program: Program, run_id: str) -> None:
+        self.made: deque[RunEvent] = deque()
+        """Events that the core has worked out and that have not been met among the stored ones."""
+        self.core = RunCore(program, run_id, sink=self.made.append)
+        self.known: dict[str, Step] = {}
+
+    def feed(self, event: RunEvent) -> None:
+        if event.type == "message.delta":
+            return
+        if not self.made:
+            self._tell(event)
+            self._learn()
+        if not self.made or not _same(self.made[0], event):
+            raise self._changed(event)
+        self.made.popleft()
+
+    def _learn(self) -> None:
+        ready = self.core.ready
+        while ready:
+            step = ready.popleft()
+            self.known[step.key] = step
+
+    def _changed(self, event: RunEvent) -> GraphChangedError:
+        does = f"{_name(self.made[0])}" if self.made else "nothing"
+        return GraphChangedError(
+            f"run {self.core.run_id!r} cannot be continued: event {event.sequence} is {_name(event)}, "
+            f"and the graph {self.core.program.name!r} now does {does}",
+            hint="resume it with the graph it was started with, or start a new run",
+        )
+
+    def _tell(self, event: RunEvent) -> None:
+        core = self.core
+        kind = event.type
+        now = event.time
+        step = self.known.get(event.step.key) if event.step is not None else None
+        if kind == "run.started":
+            core.start(event.data["input"], now)
+        elif kind == "run.resumed":
+            requeue(core, now)
+        elif kind == "action.requested" and "request" in event.data:
+            self._requested(event, step)
+        elif kind.startswith("step."):
+            if step is not None:
+                self._step_told(event, step)
+        elif kind == "map.item":
+            if event.step is not None:
+                self._item(event)
+        elif not kind.startswith(("run.", "round.")):
+            core.note(kind, step, event.data, now)
+
+    def _requested(self, event: RunEvent, step: Step | None) -> None:
+        core = self.core
+        request = event.data["request"]
+        if request == "cancel_after_round":
+            core.cancel_after_round(event.time)
+        elif request == "timeout" and step is not None:
+            core.graph_timed_out(step, event.data["error"], event.time)
+        elif request == "cancel":
+            core.cancel(event.data["error"], event.time, timed_out=event.data["timed_out"])
+
+    def _step_told(self, event: RunEvent, step: Step) -> None:
+        core = self.core
+        now = event.time
+        kind = event.type
+        if kind == "step.started" and step.state is _PENDING:
+            if core.step_started(step, now) and step.node.graph is not None:
+                core.enter_graph(step, now)
+        elif kind == "step.waiting" and step.state is _RUNNING:
+            core.step_waiting(step, event.data["question"], now)
+        elif kind == "step.completed":
+            if step.state is _WAITING:
+                core.answered(step.key, None, now)
+            if step.state is _RUNNING:
+                output = event.data["output"]
+                update = event.data.get("update")
+                core.step_finished(step, Update(output, **update) if update is not None else output, now)
+        elif kind in ("step.failed", "step.timed_out") and step.state in (_RUNNING, _WAITING):
+            core.step_failed(step, event.data["error"], now, timed_out=kind == "step.timed_out")
+        elif kind == "step.cancelled" and step.state in (_RUNNING, _WAITING):
+            core.step_cancelled(step, now)
+
+    def _item(self, event: RunEvent) -> None:
+        core = self.core
+        assert event.step is not None
+        source = event.step.key
+        run = self._map_of(source, event.data["map"])
+        if run is not None and run.total is None:
+            core.item_arrived(run, event.data["value"], event.time)
+        elif run is not None:
+            core.open_item(run, event.time)
+        else:
+            step = self.known.get(source)
+            if step is not None and step.state is _RUNNING:
+                map_ = next(e.map for e in step.node.out if e.map is not None and e.map.tag == event.data["map"])
+                run = core.map_started(step, map_, remember=True, now=event.time)
+                core.item_arrived(run, event.data["value"], event.time)
+
+    def _map_of(self, source: str, tag: str) -> MapRun | None:
+        scopes = [self.core.root]
+        while scopes:
+            scope = scopes.pop()
+            for run in scope.maps or ():
+                if run.map.tag == tag and run.source.key == source:
+                    return run
+                scopes.extend(run.children.values())
+            scopes.extend(step.child for step in scope.live if step.child is not None)
+        return None
+
+
+def _same(made: RunEvent, stored: RunEvent) -> bool:
+    if made.type != stored.type or made.sequence != stored.sequence:
+        return False
+    one, other = made.step, stored.step
+    if one is None or other is None:
+        return one is other
+    return one.key == other.key
+
+
+def _name(event: RunEvent) -> str:
+    return f"{event.type!r}" + (f" of step {event.step.key!r}" if event.step is not None else "")

@@ -1,0 +1,131 @@
+"""Writing to a span: attributes that can be exported, content within its limit, and how a piece of work ended."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.trace import StatusCode
+
+from graphrt.telemetry import conventions as names
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+
+def set_attribute(span: Span, key: str, value: Any, *, capture_content: bool) -> None:
+    """Set one attribute; `None` is unknown and sets none, and content is kept back unless it is wanted."""
+    if value is None:
+        return
+    if key not in names.CONTENT:
+        span.set_attribute(key, attribute_value(value))
+    elif capture_content:
+        set_content(span, key, value)
+
+
+def set_content(span: Span, key: str, value: Any) -> None:
+    """Set what somebody wrote as text: a text as it is, all else as JSON."""
+    text = clean(value if isinstance(value, str) else _as_json(value))
+    if len(text) > names.CONTENT_LIMIT:
+        text = text[: names.CONTENT_LIMIT]
+        cut: Sequence[str] = getattr(span, "attributes", {}).get(names.TRUNCATED, ())
+        span.set_attribute(names.TRUNCATED, [*cut, key])
+    span.set_attribute(key, text)
+
+
+def attribute_value(value: Any) -> Any:
+    """Give *value* as an attribute can hold it: numbers, truth values, texts, and lists of those."""
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [clean(item) if isinstance(item, str) else item for item in value]
+    return clean(_as_json(value))
+
+
+def clean(text: str) -> str:
+    """Give *text* as every exporter can send it: lone surrogates and NULs become U+FFFD."""
+    if text.isascii() and "\0" not in text:
+        return text if type(text) is str else str.__str__(text)
+    from graphrt.messages import clean_text
+
+    return clean_text(text)
+
+
+def _as_json(value: Any) -> str:
+    from pydantic_core import PydanticSerializationError, to_json
+
+    try:
+        return to_json(value, bytes_mode="base64", inf_nan_mode="constants", fallback=_shown).decode()
+    except (PydanticSerializationError, ValueError, RecursionError):  # a lone surrogate, a list within itself
+        return _plain_json(value)
+
+
+def _plain_json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=_shown, skipkeys=True)
+    except (TypeError, ValueError, RecursionError):
+        return _shown(value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(dict(value))
+    return str(value)
+
+
+# ---------------------------------------------------------------- how it ended
+
+
+def error_type(error: BaseException) -> str:
+    """Name the class of *error* with its module, builtins without."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def record_exception(span: Span, error: BaseException, *, at: int | None = None) -> None:
+    """Add *error* as an event; *at* is in nanoseconds since the epoch."""
+    # Span.record_exception() calls str() on any error, and keeps a text that cannot be sent.
+    attributes = {
+        names.EXCEPTION_TYPE: error_type(error),
+        names.EXCEPTION_MESSAGE: message_of(error),
+        names.EXCEPTION_STACKTRACE: clean("".join(traceback.format_exception(error))),
+    }
+    span.add_event(names.EXCEPTION, attributes, timestamp=at)
+
+
+def message_of(error: BaseException) -> str:
+    """Give an error's own text, or what can be said of one that has none to give."""
+    try:
+        return clean(str(error))
+    except Exception:  # noqa: BLE001 - a class of the user's, whose text may fail as well
+        return f"<{type(error).__name__} without a text>"
+
+
+def mark_failed(span: Span, error: BaseException, *, record: bool = True, at: int | None = None) -> None:
+    """Say that what the span stands for ended with *error*."""
+    if not span.is_recording():
+        return
+    span.set_attribute(names.ERROR_TYPE, error_type(error))
+    span.set_status(StatusCode.ERROR, message_of(error))
+    if record:
+        record_exception(span, error, at=at)
+
+
+def mark_timed_out(span: Span, error: BaseException | None, *, at: int | None = None) -> None:
+    """Say that what the span stands for was out of time."""
+    if not span.is_recording():
+        return
+    span.set_attribute(names.ERROR_TYPE, "TimeoutError" if error is None else error_type(error))
+    span.set_status(StatusCode.ERROR, "timed out")
+    if error is not None:
+        record_exception(span, error, at=at)
+
+
+def mark_cancelled(span: Span) -> None:
+    """Say that what the span stands for was cancelled."""
+    span.set_attribute(names.ERROR_TYPE, "cancelled")
+    span.set_status(StatusCode.ERROR, "cancelled")

@@ -1,0 +1,182 @@
+"""What the engine's tests share: fake time, small nodes, and ways to look at a run."""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - the fake clock of the asyncio backend is a loop of asyncio
+import selectors
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from trio.testing import MockClock
+
+from graphrt import END, START, CompiledGraph, GraphTypeError, RunEvent, RunResult, Workflow
+from graphrt.graph import NodeKind, NodeState
+from graphrt.graph.signature import NodeSignature, Param
+
+GUARD = 10.0
+"""Seconds after which a test hangs, and fails."""
+
+
+# --- time --------------------------------------------------------------------------------------------------
+
+
+class _SkippingSelector(selectors.DefaultSelector):
+    """Never waits for a timer: it moves the loop's clock instead, once nothing else is to be done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(0 if timeout is not None else None)
+        if not found and timeout is not None and timeout > 0:
+            self.skipped += timeout
+        return found
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """An asyncio loop whose clock jumps to the next timer when every task waits, as trio's `MockClock` does."""
+
+    def __init__(self) -> None:
+        self._skipping = _SkippingSelector()
+        super().__init__(self._skipping)
+
+    def time(self) -> float:
+        """Give the time that was skipped so far, in seconds."""
+        return self._skipping.skipped
+
+
+FAKE_TIME = [
+    pytest.param(("asyncio", {"loop_factory": SkippingLoop}), id="asyncio"),
+    pytest.param(("trio", {"clock": MockClock(autojump_threshold=0)}), id="trio"),
+]
+"""Parameters for a module's `anyio_backend` fixture. No thread may be at work in such a test: time would not wait."""
+
+
+# --- nodes -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A node that asks a person, by nothing but the engine's own protocols; takes answers of one type."""
+
+    name: str
+    answer: type = str
+    kind: NodeKind = NodeKind.ASK
+
+    @property
+    def signature(self) -> NodeSignature:
+        return NodeSignature((Param("draft"),), self.answer)
+
+    async def run(self, inputs: Mapping[str, Any], ctx: Any) -> Any:
+        raise AssertionError("the engine asks and does not call")
+
+    def question_for(self, inputs: Mapping[str, Any]) -> str:
+        return f"is {inputs['draft']!r} good?"
+
+    def accept(self, answer: Any) -> Any:
+        if not isinstance(answer, self.answer):
+            raise GraphTypeError(f"{self.name!r} takes {self.answer.__name__}")
+        return answer
+
+
+class Gate:
+    """Counts who is inside, and who was there at most."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.most = 0
+        self.calls = 0
+
+    async def __aenter__(self) -> None:
+        self.inside += 1
+        self.calls += 1
+        self.most = max(self.most, self.inside)
+
+    async def __aexit__(self, *_: object) -> None:
+        self.inside -= 1
+
+
+async def yield_often(times: int = 5) -> None:
+    """Let every other task go on a few times."""
+    for _ in range(times):
+        await anyio.lowlevel.checkpoint()
+
+
+def constant(value: Any) -> Any:
+    """Make a node function that takes nothing and gives *value*."""
+
+    async def give() -> Any:
+        return value
+
+    return give
+
+
+def line(*functions: Any, **options: Any) -> Workflow:
+    """Make a workflow of functions one after the other."""
+    workflow = Workflow("line", **options)
+    names = [workflow.add(fn) for fn in functions]
+    workflow.chain(START, *names, END)
+    return workflow
+
+
+# --- looking at a run --------------------------------------------------------------------------------------
+
+
+def states(result: RunResult) -> dict[str, NodeState]:
+    """The state of each node's last step."""
+    return dict(result.node_states)
+
+
+def ran(result: RunResult) -> list[str]:
+    """Names of the nodes whose steps started, in order."""
+    return [step.node for step in result.steps if step.started is not None]
+
+
+def types(events: Iterable[RunEvent]) -> list[str]:
+    """Types of events, in order."""
+    return [event.type for event in events]
+
+
+def of_node(events: Iterable[RunEvent], node: str) -> list[str]:
+    """Types of the events about one node, in order."""
+    return [event.type for event in events if event.step is not None and event.step.node == node]
+
+
+def check_whole(events: list[RunEvent]) -> None:
+    """Assert that the events of a run are numbered without gaps, begin and end once, and pair up."""
+    numbered = [event for event in events if event.type != "message.delta"]
+    assert [event.sequence for event in numbered] == list(range(1, len(numbered) + 1))
+    assert numbered[0].type == "run.started"
+    endings = {"run.completed", "run.failed", "run.stopped", "run.cancelled", "run.timed_out"}
+    assert [event.type in endings for event in numbered] == [False] * (len(numbered) - 1) + [True]
+    for opening, closing in (("round.started", {"round.completed"}), ("step.started", STEP_ENDINGS)):
+        opened = sum(event.type == opening for event in numbered)
+        closed = sum(event.type in closing for event in numbered if not _never_started(event, numbered))
+        assert opened == closed
+
+
+STEP_ENDINGS = {"step.completed", "step.failed", "step.cancelled", "step.timed_out"}
+
+
+def _never_started(event: RunEvent, events: list[RunEvent]) -> bool:
+    if event.step is None:
+        return False
+    place = (event.step.node, event.step.scope, event.step.round)
+    return not any(
+        other.type == "step.started"
+        and other.step is not None
+        and (other.step.node, other.step.scope, other.step.round) == place
+        for other in events
+    )
+
+
+def compiled(workflow: Workflow) -> CompiledGraph:
+    """Compile, and see that it gives the same graph twice."""
+    graph = workflow.compile()
+    assert workflow.compile() is graph
+    return graph
