@@ -83,6 +83,8 @@ class LlmError(GraphrtError):
     """Seconds the provider asked to wait before the next try."""
     status: int | None
     """HTTP status of the reply, if there was one."""
+    reply: Any = None
+    """What the model answered, an ``LLMResponse``, where the answer itself is at fault."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ async def run_in_thread(
     """
     await anyio.lowlevel.checkpoint_if_cancelled()
     _pool.refuse_if_too_many_are_abandoned()
-    job = _Job(fn, args, _copy_context(), fn)
+    job = _Job(fn, args, copy_for_thread(), fn)
     _pool.start(job)
     return cast("T", await _outcome(job, on_abandon))
 
@@ -93,7 +93,7 @@ class ThreadIterator(Generic[T]):
         """Take a copy of the current context; *on_abandon* is that of run_in_thread."""
         self._iterator = iterator
         self._on_abandon = on_abandon
-        self._context = _copy_context()
+        self._context = copy_for_thread()
         self._lock = threading.Lock()
         self._busy = False
         self._over = False
@@ -329,7 +329,7 @@ async def _outcome(job: _Job, on_abandon: Callable[[], object] | None) -> object
         del error  # its traceback holds this frame
 
 
-def _copy_context() -> Context:
+def copy_for_thread() -> Context:
     """Copy the current context, less the mark that an event loop runs here: the function may run its own."""
     context = copy_context()
     sniffio = sys.modules.get("sniffio")

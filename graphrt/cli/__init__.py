@@ -87,12 +87,8 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     demo.add_argument("--goal", help="what the report is to tell")
     demo.add_argument("--out", default=None, metavar="DIR", help="where to write (default: ./graphrt-demo)")
     demo.add_argument("--model", help="the server's name of the model to ask (default: gpt-4o-mini)")
-    demo.add_argument(
-        "--offline", action="store_true", help="use the stand-in, whatever the environment says"
-    )
-    demo.add_argument(
-        "--questions", type=int, default=4, metavar="N", help="questions at most, 1 to 8 (default: 4)"
-    )
+    demo.add_argument("--offline", action="store_true", help="use the stand-in, whatever the environment says")
+    demo.add_argument("--questions", type=int, default=4, metavar="N", help="questions at most, 1 to 8 (default: 4)")
     demo.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up after so long")
     demo.set_defaults(command=_demo)
 
@@ -105,9 +101,7 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         allow_abbrev=False,
     )
     run.add_argument("target", metavar="module:workflow", help="where the workflow is, such as report:report")
-    run.add_argument(
-        "--input", metavar="JSON", help="the input; what is not JSON is a text if the workflow takes one"
-    )
+    run.add_argument("--input", metavar="JSON", help="the input; what is not JSON is a text if the workflow takes one")
     run.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up after so long")
     run.add_argument("--svg", metavar="FILE", help="draw the graph with the run's states")
     run.add_argument("--trace", metavar="FILE", help="write the run's spans, a JSON object a line")
@@ -123,9 +117,7 @@ def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         description="Check a workflow and draw it.",
         allow_abbrev=False,
     )
-    show.add_argument(
-        "target", metavar="module:workflow", help="where the workflow is, such as report:report"
-    )
+    show.add_argument("target", metavar="module:workflow", help="where the workflow is, such as report:report")
     form = show.add_mutually_exclusive_group()
     form.add_argument("--svg", metavar="FILE", help="draw it into a file; - for standard output")
     form.add_argument("--mermaid", action="store_true", help="print it as a Mermaid flowchart")

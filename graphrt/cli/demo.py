@@ -47,11 +47,7 @@ def demo(options: argparse.Namespace) -> int:
 
 
 def _introduce(console: Console, model: ChosenModel, documents: Documents) -> None:
-    what = (
-        "an offline stand-in, which is no language model and works by simple rules"
-        if model.is_stand_in
-        else ""
-    )
+    what = "an offline stand-in, which is no language model and works by simple rules" if model.is_stand_in else ""
     console.print(f"model: {what or model.name}", markup=False, highlight=False)
     console.print(f"documents: {documents.root}", markup=False, highlight=False)
 

@@ -34,9 +34,7 @@ class Driven:
         return 0 if self.result.status == "succeeded" else 1
 
 
-async def drive(
-    graph: CompiledGraph, value: Any, *, on_event: Callable[[RunEvent], None], **options: Any
-) -> Driven:
+async def drive(graph: CompiledGraph, value: Any, *, on_event: Callable[[RunEvent], None], **options: Any) -> Driven:
     """Run *graph* and give each event to *on_event*; the first Ctrl-C cancels the run and waits for it.
 
     A second Ctrl-C is Python's own again. The options are those of ``CompiledGraph.stream``. A failed run is

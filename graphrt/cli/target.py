@@ -50,17 +50,13 @@ def read_input(text: str | None, declared: Any) -> Any:
     if text is None:
         if declared in (Any, None, type(None)):
             return None
-        raise UsageError(
-            f"the workflow takes {_describe(declared)} as its input", hint="give it with --input"
-        )
+        raise UsageError(f"the workflow takes {_describe(declared)} as its input", hint="give it with --input")
     try:
         value = json.loads(text)
     except ValueError as error:
         if declared in (str, Any):
             return text
-        raise UsageError(
-            f"the input is not JSON: {error}", hint=f"the workflow takes {_describe(declared)}"
-        ) from error
+        raise UsageError(f"the input is not JSON: {error}", hint=f"the workflow takes {_describe(declared)}") from error
     if declared is str:
         return value if isinstance(value, str) else text
     return _fitting(value, declared)
@@ -90,9 +86,7 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise _not_importable(name, error) from error
-        raise UsageError(
-            f"there is no module {name!r}", hint=f"looked in {here} and where Python does"
-        ) from error
+        raise UsageError(f"there is no module {name!r}", hint=f"looked in {here} and where Python does") from error
     except Exception as error:  # whatever the module raises
         raise _not_importable(name, error) from error
 

@@ -25,14 +25,10 @@ if TYPE_CHECKING:
 MARKER: Final = ".graphrt-demo"
 """A file of this name marks a folder that the demo has written; it is no document."""
 
-SKIPPED: Final = frozenset(
-    {"__pycache__", "build", "dist", "htmlcov", "node_modules", "site-packages", "target"}
-)
+SKIPPED: Final = frozenset({"__pycache__", "build", "dist", "htmlcov", "node_modules", "site-packages", "target"})
 """Folders with what programs made, by name in lower case."""
 
-_SIGNS: Final = frozenset(
-    {MARKER, "pyvenv.cfg", "CACHEDIR.TAG"}
-)  # a folder that holds one was made by a program
+_SIGNS: Final = frozenset({MARKER, "pyvenv.cfg", "CACHEDIR.TAG"})  # a folder that holds one was made by a program
 _SKIPPED_ENDINGS: Final = (".egg-info", ".dist-info")
 _LONGEST_PATH: Final = 1000
 _CAN_OPEN_IN_FOLDER: Final = (
@@ -167,10 +163,8 @@ class ConfinedFolder:
         if entry.kind is not EntryKind.FILE:
             raise DocumentError(f"{path!r} is no ordinary file and cannot be read here")
         try:
-            if isinstance(place, Path):
-                descriptor = os.open(place / name, _FILE)
-            else:
-                descriptor = os.open(name, _FILE, dir_fd=place)
+            by_path = isinstance(place, Path)
+            descriptor = os.open(place / name, _FILE) if by_path else os.open(name, _FILE, dir_fd=place)
         except OSError as error:
             raise _cannot_open(path, error) from error
         if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not self._is_inside(place, name, descriptor):
@@ -185,9 +179,7 @@ class ConfinedFolder:
         path = place / name
         where = Path(os.path.realpath(path))
         return (
-            where == path
-            and where.is_relative_to(self.root)
-            and os.path.samestat(os.fstat(descriptor), where.lstat())
+            where == path and where.is_relative_to(self.root) and os.path.samestat(os.fstat(descriptor), where.lstat())
         )
 
     def _is_skipped(self, place: Place, entry: Entry) -> bool:
@@ -224,9 +216,7 @@ def path_parts(path: str) -> tuple[str, ...]:
 
 def _is_shown(name: str) -> bool:
     """Say whether a name can be given back as a path, and is not hidden."""
-    return (
-        not name.startswith((".", "~")) and "\\" not in name and name.isprintable() and name.strip() == name
-    )
+    return not name.startswith((".", "~")) and "\\" not in name and name.isprintable() and name.strip() == name
 
 
 def _listed(place: Place, name: str, path: str) -> Entry:

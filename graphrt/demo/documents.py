@@ -92,9 +92,7 @@ class Documents:
         """
         self.limits = limits or Limits()
         self._folder = (
-            ConfinedFolder(root)
-            if relative_opens is None
-            else ConfinedFolder(root, relative_opens=relative_opens)
+            ConfinedFolder(root) if relative_opens is None else ConfinedFolder(root, relative_opens=relative_opens)
         )
         self._only = tuple(only)
 
@@ -188,9 +186,7 @@ class Documents:
 def key_words(text: str) -> list[str]:
     """Give the words of *text* that tell what it is about, in lower case and each once, in order."""
     words = _WORD.findall(text.casefold())
-    return list(
-        dict.fromkeys(word for word in words if len(word) >= _SHORTEST_WORD and word not in STOP_WORDS)
-    )
+    return list(dict.fromkeys(word for word in words if len(word) >= _SHORTEST_WORD and word not in STOP_WORDS))
 
 
 def document_tools(documents: Documents) -> list[Tool]:
@@ -202,10 +198,7 @@ def document_tools(documents: Documents) -> list[Tool]:
         """List the files that can be read."""
         paths = documents.paths()
         more = len(paths) - limits.listed
-        return (
-            "\n".join([*paths[: limits.listed], *([f"... and {more} more"] if more > 0 else [])])
-            or "no files"
-        )
+        return "\n".join([*paths[: limits.listed], *([f"... and {more} more"] if more > 0 else [])]) or "no files"
 
     @function_tool
     def read_lines(
@@ -222,9 +215,7 @@ def document_tools(documents: Documents) -> list[Tool]:
         last = min(len(lines), first_line + limits.lines - 1, last_line or len(lines))
         numbered = [f"{number}: {_cut(lines[number - 1], limits)}" for number in range(first_line, last + 1)]
         shown = _fitting(numbered, limits)
-        return "\n".join(
-            [f"{path}, lines {first_line} to {first_line + len(shown) - 1} of {len(lines)}", *shown]
-        )
+        return "\n".join([f"{path}, lines {first_line} to {first_line + len(shown) - 1} of {len(lines)}", *shown])
 
     @function_tool
     def search(
@@ -234,10 +225,7 @@ def document_tools(documents: Documents) -> list[Tool]:
         hits, in_all = documents.search(query)
         shown = _fitting([f"{hit.path}:{hit.line}: {_cut(hit.text, limits)}" for hit in hits], limits)
         more = in_all - len(shown)
-        return (
-            "\n".join([*shown, *([f"... and {more} more lines"] if more else [])])
-            or f"nothing found for {query!r}"
-        )
+        return "\n".join([*shown, *([f"... and {more} more lines"] if more else [])]) or f"nothing found for {query!r}"
 
     return [list_files, read_lines, search]
 

@@ -46,9 +46,7 @@ class Plan(BaseModel):
     def ready(self, done: Collection[str]) -> list[PlanStep]:
         """Give the steps that are not *done* and need nothing else first, in the plan's order."""
         return [
-            step
-            for step in self.steps
-            if step.id not in done and all(needed in done for needed in step.depends_on)
+            step for step in self.steps if step.id not in done and all(needed in done for needed in step.depends_on)
         ]
 
 

@@ -165,9 +165,7 @@ class PlainView:
         row = self.progress.update(event)
         if row is not None:
             detail = f": {row.detail}" if row.detail else ""
-            self._console.print(
-                f"[{_MARKS[row.state][0]}] {row.title}{detail}", markup=False, highlight=False
-            )
+            self._console.print(f"[{_MARKS[row.state][0]}] {row.title}{detail}", markup=False, highlight=False)
 
 
 class LiveView:
@@ -207,9 +205,7 @@ class LiveView:
         for row in list(self.progress.rows.values()):
             mark, style = _MARKS[row.state]
             active = row.state is RowState.ACTIVE and not self._ended
-            table.add_row(
-                self._spinner if active else Text(mark, style=style), Text(row.title), Text(row.detail)
-            )
+            table.add_row(self._spinner if active else Text(mark, style=style), Text(row.title), Text(row.detail))
         if self._ended or not self.progress.text:
             return table
         lines = self.progress.text.splitlines()[-_TEXT_LINES:]

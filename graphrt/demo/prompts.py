@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
+
+from graphrt.demo.survey import first_headings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,11 +27,12 @@ sources, written as (file:line), as they are. Add nothing that the findings do n
 _PLANNER: Final = """\
 You plan research in a folder of documents. Make a plan of at most {most_steps} steps. Each step has an id
 (s1, s2, ...), one question that the documents can answer, and depends_on: the ids of earlier steps whose
-answers it needs, which is empty for most steps. Ask about what the headings name, each time something else.
-For example, for documents about gardens:
-{{"steps": [{{"id": "s1", "question": "Which plants need shade?", "depends_on": []}},
-{{"id": "s2", "question": "When are roses cut?", "depends_on": []}}]}}"""
+answers it needs, which is empty for most steps. Ask about what the headings name, each time something
+else."""
 
+_NO_SOURCE: Final = (
+    "Your last answer named no line of a file. Call search and read_lines first, and name each source as (file:line)."
+)
 _NO_ANSWER: Final = "This was not answered."
 _ANSWER_CHARS: Final = 1_200
 _KNOWN_CHARS: Final = 600
@@ -41,22 +45,28 @@ def planner(most_steps: int) -> str:
 
 
 def planning(goal: str, survey: str, problems: Sequence[str] = ()) -> str:
-    """Ask for a plan, and say what was wrong with the one before."""
-    refused = ["", "Your last plan was refused:", *(f"- {each}" for each in problems), "Make a better one."]
-    return "\n".join(
-        [f"Goal: {goal}", "", "The files and their headings:", survey, *(refused if problems else [])]
-    )
+    """Ask for a plan, and say what was wrong with the one before.
+
+    The example is made of the documents' own headings: a small model copies it, and may.
+    """
+    lines = [f"Goal: {goal}", "", "The files and their headings:", survey]
+    questions = [f"What does {path} say about {heading}?" for path, heading in first_headings(survey)]
+    steps = [{"id": f"s{at}", "question": each, "depends_on": []} for at, each in enumerate(questions, start=1)]
+    if steps:
+        lines += ["", f"The form of a plan: {json.dumps({'steps': steps}, ensure_ascii=False)}"]
+    if problems:
+        lines += ["", "Your last plan was refused:", *(f"- {each}" for each in problems), "Make a better one."]
+    return "\n".join(lines)
 
 
-def research(question: str, known: Sequence[Finding] = ()) -> str:
-    """Ask one question, with the answers it depends on."""
+def research(question: str, known: Sequence[Finding] = (), *, again: bool = False) -> str:
+    """Ask one question, with the answers it depends on; *again*: the answer before named no source."""
     lines = [f"Question: {question}"]
     if known:
         lines += ["", "What is known already:"]
-    for finding in known:
-        lines.append(
-            f"- {finding.step.question} {_cut(finding.answer or 'This was not answered.', _KNOWN_CHARS)}"
-        )
+    lines += [f"- {each.step.question} {_cut(each.answer or _NO_ANSWER, _KNOWN_CHARS)}" for each in known]
+    if again:
+        lines += ["", _NO_SOURCE]
     return "\n".join(lines)
 
 

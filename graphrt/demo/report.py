@@ -43,14 +43,24 @@ def make_report(goal: str, text: str, findings: Sequence[Finding], documents: Do
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def cited(findings: Sequence[Finding]) -> list[tuple[str, int]]:
-    """Give the places that the answers name as ``file:line``, each once, in order."""
-    places = [
-        (found[1].removeprefix("./"), int(found[2]))
-        for finding in findings
-        for found in _SOURCE.finditer(finding.answer or "")
-    ]
+def cited(text: str) -> list[tuple[str, int]]:
+    """Give the places that a text names as ``file:line``, each once, in order."""
+    places = [(found[1].removeprefix("./"), int(found[2])) for found in _SOURCE.finditer(text)]
     return list(dict.fromkeys(places))
+
+
+def is_backed(text: str, documents: Documents) -> bool:
+    """Say whether a text names a line that is in the documents."""
+    return any(line_at(documents, path, number) is not None for path, number in cited(text))
+
+
+def line_at(documents: Documents, path: str, number: int) -> str | None:
+    """Give a line of a document; None when there is no such document or line."""
+    try:
+        lines = documents.lines(path)
+    except DocumentError:
+        return None
+    return lines[number - 1].strip() if 1 <= number <= len(lines) else None
 
 
 def _unanswered(findings: Sequence[Finding]) -> str:
@@ -59,26 +69,27 @@ def _unanswered(findings: Sequence[Finding]) -> str:
     return "\n".join(["## Not answered", "", *lines]) if lines else ""
 
 
+def _without_source(findings: Sequence[Finding], documents: Documents) -> str:
+    """Name the questions whose answers nothing in the documents backs."""
+    bare = [each for each in findings if each.answer is not None and not is_backed(each.answer, documents)]
+    lines = [f"- {finding.step.question}" for finding in bare]
+    return "\n".join(["## Answered without a source", "", *lines]) if lines else ""
+
+
 def _sources(findings: Sequence[Finding], documents: Documents) -> str:
     """List the lines that the answers name, as they stand in the files, or that a line is not there."""
     known = set(documents.paths())
-    lines = [
-        f"- {path}:{number} {_line(documents, path, number)}"
-        for path, number in cited(findings)
-        if path in known
-    ]
+    places = cited("\n".join(finding.answer or "" for finding in findings))
+    lines = [f"- {path}:{number} {_quoted(documents, path, number)}" for path, number in places if path in known]
     return "\n".join(["## Sources", "", *lines]) if lines else ""
 
 
-def _line(documents: Documents, path: str, number: int) -> str:
-    try:
-        lines = documents.lines(path)
-    except DocumentError as error:
-        return f"(cannot be read: {error.message})"
-    if not 1 <= number <= len(lines):
+def _quoted(documents: Documents, path: str, number: int) -> str:
+    line = line_at(documents, path, number)
+    if line is None:
         return "(there is no such line)"
-    text = lines[number - 1].strip().replace("`", "'")
-    return f"`{text[:_LONGEST_LINE]}`" if text else "(an empty line)"
+    shown = line[:_LONGEST_LINE].replace("`", "'")
+    return f"`{shown}`" if shown else "(an empty line)"
 
 
 def _origin(findings: Sequence[Finding], model: str) -> str:

@@ -17,6 +17,7 @@ import anyio.lowlevel
 from pydantic import BaseModel
 
 from graphrt.demo.documents import key_words
+from graphrt.demo.survey import SURVEYED_FILE, SURVEYED_HEADING
 from graphrt.errors import LlmError, LlmErrorKind
 from graphrt.llm import LLMDelta, LLMProvider
 from graphrt.messages import LLMResponse, Message, Role, ToolCall
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 STAND_IN_NAME: Final = "offline stand-in"
 """What the stand-in answers as its model's name."""
 
-_FILE: Final = re.compile(r"(\S.*) \(\d+ lines\)$")
-_HEADING: Final = re.compile(r" +\d+: (#+) (.+)$")
 _MOST: Final = re.compile(r"\bat most (\d+)\b")
 _QUOTED: Final = re.compile(r'"([^"]+)"')
 _HIT: Final = re.compile(r"(\S.*?):(\d+): (.*)$")
@@ -63,9 +62,7 @@ class OfflineStandIn(LLMProvider):
             return _research(messages, [_Offered.read(tool) for tool in tools])
         return _reply(_write(_last_user_text(messages)))
 
-    async def stream(
-        self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any
-    ) -> AsyncIterator[LLMDelta]:
+    async def stream(self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any) -> AsyncIterator[LLMDelta]:
         """Answer as ``chat`` does, word by word."""
         response = await self.chat(messages, tools, **kwargs)
         for word in re.findall(r"\S+\s*|\s+", response.content):
@@ -112,9 +109,7 @@ def _plan_in_form(survey: str, instructions: str, wanted: Any) -> LLMResponse:
             hint="use a model: OPENAI_BASE_URL, OPENAI_API_KEY, --model",
         )
     most = _MOST.search(f"{survey}\n{instructions}")
-    content = json.dumps(
-        {"steps": _plan(survey, int(most[1]) if most else _DEFAULT_STEPS)}, ensure_ascii=False
-    )
+    content = json.dumps({"steps": _plan(survey, int(most[1]) if most else _DEFAULT_STEPS)}, ensure_ascii=False)
     parsed = wanted.model_validate_json(content) if is_model else None
     return _reply(content).model_copy(update={"parsed": parsed})
 
@@ -144,9 +139,7 @@ def _plan(survey: str, most: int) -> list[dict[str, Any]]:
         {
             "id": f"s{at}",
             "question": f'What does {topic.path} say about "{topic.text}"?',
-            "depends_on": [
-                ids[topic.path, above] for above in topic.above[-1:] if (topic.path, above) in ids
-            ],
+            "depends_on": [ids[topic.path, above] for above in topic.above[-1:] if (topic.path, above) in ids],
         }
         for at, topic in enumerate(chosen, start=1)
     ]
@@ -172,9 +165,9 @@ def _topics(survey: str) -> Iterator[_Topic]:
     """Read the headings of a survey; one text in a file counts once."""
     path, above, seen = "", list[tuple[int, str]](), set[str]()
     for line in survey.splitlines():
-        if file := _FILE.match(line):
+        if file := SURVEYED_FILE.match(line):
             path, above, seen = file[1], [], set()
-        elif path and (found := _HEADING.match(line)):
+        elif path and (found := SURVEYED_HEADING.match(line)):
             level, text = len(found[1]), found[2].replace('"', "'")
             above = [each for each in above if each[0] < level]
             if text not in seen and key_words(text):
@@ -208,9 +201,7 @@ def _research(messages: Sequence[Message], tools: list[_Offered]) -> LLMResponse
     done = messages[since + 1 :]
     results = [each.content for each in done if each.role is Role.TOOL]
     searcher = next((tool.name for tool in tools if "query" in tool.parameters), None)
-    reader = next(
-        (tool.name for tool in tools if {"path", "first_line", "last_line"} <= tool.parameters), None
-    )
+    reader = next((tool.name for tool in tools if {"path", "first_line", "last_line"} <= tool.parameters), None)
     quotes = [quote for result in results for quote in _quotes(result, question)]
     if quotes or any(_READ.match(result.partition("\n")[0]) for result in results):
         return _reply(_answer(quotes, question))

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 SURVEY_CHARS: Final = 3_000
 """Characters of a survey, about 750 tokens."""
 
+SURVEYED_FILE: Final = re.compile(r"(\S.*) \(\d+ lines\)$")
+"""A line of a survey that names a file."""
+SURVEYED_HEADING: Final = re.compile(r" +\d+: (#+) (.+)$")
+"""A line of a survey with a heading: its level in signs, and its text."""
+
 _MARKED: Final = re.compile(r" {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 _UNDERLINE: Final = re.compile(r"([=\-~^])\1{2,}\s*$")
 _FENCE: Final = re.compile(r" {0,3}(```|~~~)")
@@ -72,9 +77,7 @@ def survey(documents: Documents, *, most: int = SURVEY_CHARS) -> str:
         if any(line.strip() for line in lines):
             found.append((path, len(lines), headings(lines)))
     if not found:
-        raise DocumentError(
-            f"there is no text to read in {str(documents.root)!r}", hint="name another folder"
-        )
+        raise DocumentError(f"there is no text to read in {str(documents.root)!r}", hint="name another folder")
     for deepest in range(_DEEPEST, 0, -1):
         text = "\n".join(_described(found, deepest))
         if len(text) <= most:
@@ -82,14 +85,24 @@ def survey(documents: Documents, *, most: int = SURVEY_CHARS) -> str:
     return _cut(_described(found, 0), most)
 
 
+def first_headings(survey: str) -> list[tuple[str, str]]:
+    """Read from a survey the first heading of the first two files, below the title if there is one."""
+    found: dict[str, list[str]] = {}
+    path = ""
+    for line in survey.splitlines():
+        if file := SURVEYED_FILE.match(line):
+            path = file[1]
+        elif path and (heading := SURVEYED_HEADING.match(line)):
+            found.setdefault(path, []).append(heading[2])
+    return [(path, texts[min(1, len(texts) - 1)]) for path, texts in found.items()][:2]
+
+
 def _described(found: list[tuple[str, int, list[Heading]]], deepest: int) -> list[str]:
     described: list[str] = []
     for path, count, inside in found:
         described.append(f"{path} ({count} lines)")
         described += [
-            f"  {each.line}: {'#' * each.level} {_short(each.text)}"
-            for each in inside
-            if each.level <= deepest
+            f"  {each.line}: {'#' * each.level} {_short(each.text)}" for each in inside if each.level <= deepest
         ]
     return described
 

@@ -1,12 +1,13 @@
 """The demo's workflow: plan questions, research them side by side, write a report.
 
     START -> survey -> brief -> planner -> check -[the plan is refused]-> brief
-    check -[it is accepted]-> wave -map-> question -> researcher -gather-> collect
+    check -[it is accepted]-> wave -map-> question -> researcher -> weigh -[it names no source]-> question
+    weigh -> answer -gather-> collect
     collect -[steps are left]-> wave
     collect -[none is left]-> digest -> writer -> report -> END
 
-A wave is the steps whose dependencies have been worked on. A question whose research fails is kept as a
-failure and named in the report.
+A wave is the steps whose dependencies have been worked on. An answer that names no line of the documents is
+sent back once. A question whose research fails is kept as a failure and named in the report.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from graphrt.demo import prompts
 from graphrt.demo.documents import Documents, document_tools
 from graphrt.demo.plan import MOST_STEPS, Plan, PlanError, PlanStep, check_plan
-from graphrt.demo.report import Finding, make_report
+from graphrt.demo.report import Finding, is_backed, make_report
 from graphrt.demo.survey import survey
 from graphrt.errors import ConfigError, GraphrtError
 from graphrt.graph import END, START, Failure, Reduce, RunContext, Update, Workflow
@@ -35,6 +36,9 @@ PLANNING_ROUNDS: Final = 3
 
 RESEARCH_ROUNDS: Final = 5
 """Times that a researcher asks its model; after that it is asked for an answer."""
+
+ANSWERS: Final = 2
+"""Answers that a researcher may give until one names its sources; the last one is taken as it is."""
 
 
 class Research(BaseModel):
@@ -60,6 +64,15 @@ class Assignment(BaseModel):
 
     step: PlanStep
     known: tuple[Finding, ...] = ()
+
+
+class Answer(BaseModel):
+    """What a researcher says, and whether it is good enough."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    accepted: bool
 
 
 class _Nodes:
@@ -100,15 +113,21 @@ class _Nodes:
             for step in plan.ready(known)
         ]
 
-    async def question(self, assignment: Assignment, ctx: RunContext[Any]) -> str:
-        """Write a researcher's prompt."""
+    async def question(self, assignment: Assignment, ctx: RunContext[Any], weigh: Answer | None = None) -> str:
+        """Write a researcher's prompt; the second time with what was wrong with the answer."""
         step = assignment.step
         ctx.emit("custom.research", {"id": step.id, "question": step.question})
-        return prompts.research(step.question, assignment.known)
+        return prompts.research(step.question, assignment.known, again=weigh is not None)
 
-    async def collect(
-        self, answers: list[str | Failure], wave: list[Assignment], state: Research
-    ) -> Update[int]:
+    def weigh(self, text: str, ctx: RunContext[Any]) -> Answer:
+        """Accept an answer that names a line of the documents; in a thread, since it looks there."""
+        return Answer(text=text, accepted=ctx.step.round >= ANSWERS or is_backed(text, self.documents))
+
+    async def answer(self, answer: Answer) -> str:
+        """Give the text of an accepted answer."""
+        return answer.text
+
+    async def collect(self, answers: list[str | Failure], wave: list[Assignment], state: Research) -> Update[int]:
         """Note what the wave found, and say how many steps are left."""
         findings = [
             Finding(step=each.step, problem=f"{type(answer.error).__name__}: {answer.error}")
@@ -128,9 +147,7 @@ class _Nodes:
         findings = _in_order(state)
         if not any(finding.answer for finding in findings):
             problems = [finding.problem for finding in findings if finding.problem]
-            raise GraphrtError(
-                f"no question could be researched: {problems[0] if problems else 'no answers'}"
-            )
+            raise GraphrtError(f"no question could be researched: {problems[0] if problems else 'no answers'}")
         return prompts.writing(goal, findings)
 
     def report(self, text: str, state: Research, goal: str) -> str:
@@ -165,7 +182,7 @@ def build_workflow(
     name = model or str(getattr(provider, "model", type(provider).__name__))
     wf = Workflow("plan-and-execute", input=str, output=str, state=Research)
     nodes = _Nodes(documents, name, most_steps)
-    for each in ("survey", "brief", "check", "wave", "question", "collect", "digest", "report"):
+    for each in ("survey", "brief", "check", "wave", "question", "weigh", "answer", "collect", "digest", "report"):
         wf.add_node(each, getattr(nodes, each))
     wf.add(AgentNode("planner", model=provider, system_prompt=prompts.planner(most_steps), output=Plan))
     wf.add(
@@ -184,9 +201,11 @@ def build_workflow(
     wf.edge("planner", "check", on_error=Exception, when=_is_bad_plan, label="no plan")
     wf.edge("check", "brief", when=lambda verdict: bool(verdict.problems), label="refused")
     wf.edge("check", "wave", when=lambda verdict: not verdict.problems, label="accepted")
-    wf.map("wave", "question", on_error="collect", max_concurrency=max_concurrency)
-    wf.chain("question", "researcher")
-    wf.gather("researcher", "collect", into="answers")
+    wf.map("wave", "question", into="assignment", on_error="collect", max_concurrency=max_concurrency)
+    wf.chain("question", "researcher", "weigh")
+    wf.edge("weigh", "question", when=lambda answer: not answer.accepted, label="names no source")
+    wf.edge("weigh", "answer", when=lambda answer: answer.accepted, label="accepted")
+    wf.gather("answer", "collect", into="answers")
     wf.edge("collect", "wave", when=lambda left: left > 0, label="steps are left")
     wf.edge("collect", "digest", when=lambda left: left == 0, label="all done")
     wf.chain("digest", "writer", "report", END)

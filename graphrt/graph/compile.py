@@ -14,11 +14,11 @@ from graphrt.graph.compiled import EdgeKind, Program
 from graphrt.graph.protocols import HoldsGraph, NodeKind
 from graphrt.graph.signature import MISSING
 from graphrt.graph.state import StateSpec
-from graphrt.graph.structure import lay_out
+from graphrt.graph.structure import common_depth, lay_out
 
 if TYPE_CHECKING:
     from graphrt.graph.binding import Bind
-    from graphrt.graph.compiled import CompiledEdge, CompiledNode
+    from graphrt.graph.compiled import CompiledEdge, CompiledMap, CompiledNode
     from graphrt.graph.declared import GraphDecl
 
 
@@ -36,13 +36,15 @@ def compile_graph(decl: GraphDecl) -> Program:
     _check_reached(program)
     for node in program.nodes:
         _compile_node(program, node)
+    for node in (program.start, *program.nodes):
+        _find_choices(node)
     _check_iterators(program)
     _check_way_out(program)
     bind.bind_all(program)
     for node in program.nodes:
         _shortcut(node)
         if node.decl is not None and node.decl.cancel_rest:
-            node.cancel_set = _cancel_set(program, node)
+            node.cancel_sets = _cancel_sets(program, node)
     _check_types(program)
     program.check_input = _check_of(decl.input)
     program.check_output = _check_of(decl.output)
@@ -86,6 +88,9 @@ def _compile_node(program: Program, node: CompiledNode) -> None:
                 f"node {node.name!r} holds a graph and has retry=",
                 hint="put retry= on the nodes inside, so that finished ones are not run again",
             )
+
+
+def _find_choices(node: CompiledNode) -> None:
     node.branches = tuple(dict.fromkeys(e.decl.branch for e in node.out if e.decl.branch is not None))
     node.conditional = any(e.cond or e.map is not None for e in node.out)
 
@@ -142,27 +147,33 @@ def _shortcut(node: CompiledNode) -> None:
         return
     edge = node.out[0]
     dst = edge.dst
-    if edge.simple and len(dst.forward_in) == 1 and not dst.cancel_set and not (dst.decl and dst.decl.cancel_rest):
+    if edge.simple and len(dst.forward_in) == 1 and not (dst.decl and dst.decl.cancel_rest):
         node.next = edge
 
 
-def _cancel_set(program: Program, join: CompiledNode) -> frozenset[CompiledNode]:
-    """Nodes from which neither END nor a back edge around *join* is reached without it (E3)."""
+def _cancel_sets(program: Program, join: CompiledNode) -> tuple[frozenset[CompiledNode | CompiledMap], ...]:
+    """What is useless once *join* has run: neither END nor a back edge around it is reached without it (E3).
+
+    Nodes and maps, by how many of the cycles around *join* hold them too.
+    """
     before: dict[CompiledNode, list[CompiledNode]] = {}
     targets = {program.end}
     for edge in program.edges:
-        if edge.dst is join or edge.src is join:
-            continue
-        before.setdefault(edge.dst, []).append(edge.src)
         if edge.back and edge.dst.header_of in join.cycles:
             targets.add(edge.src)
+        if edge.dst is not join and edge.src is not join:
+            before.setdefault(edge.dst, []).append(edge.src)
     useful = reach.reaching(targets, lambda n: before.get(n, ()))
-    depth = len(join.cycles)
-    return frozenset(
-        n
-        for n in program.nodes
-        if n not in useful and not n.side and n is not join and n.region is join.region and n.cycles[:depth] == join.cycles
-    )
+    sets: list[set[CompiledNode | CompiledMap]] = [set() for _ in range(join.depth + 1)]
+    for node in program.nodes:
+        if node.region is join.region and node is not join and not node.side and node not in useful:
+            sets[common_depth(node.cycles, join.cycles)].add(node)
+    for map_ in program.maps:
+        source = map_.edge.src
+        useless = [g.dst is join or (g.dst is not program.end and g.dst not in useful) for g in map_.gathers]
+        if source.region is join.region and useless and all(useless):
+            sets[common_depth(source.cycles, join.cycles)].add(map_)
+    return tuple(map(frozenset, sets))
 
 
 # ---------------------------------------------------------------- types

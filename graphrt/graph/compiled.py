@@ -85,7 +85,7 @@ class CompiledNode:
         "back_in",
         "binder",
         "branches",
-        "cancel_set",
+        "cancel_sets",
         "carry",
         "conditional",
         "copies_inputs",
@@ -124,7 +124,8 @@ class CompiledNode:
         self.side = bool(decl and decl.side)
         self.quorum = 0
         """0: waits for all edges; n: runs on the n-th taken one."""
-        self.cancel_set: frozenset[CompiledNode] = frozenset()
+        self.cancel_sets: tuple[frozenset[CompiledNode | CompiledMap], ...] = ()
+        """For `cancel_rest`: what is useless once it has run, by how many of its cycles hold that too."""
         self.forward_in: tuple[CompiledEdge, ...] = ()
         self.back_in: tuple[CompiledEdge, ...] = ()
         self.out: tuple[CompiledEdge, ...] = ()

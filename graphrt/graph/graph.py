@@ -12,7 +12,7 @@ from graphrt.graph.checks import check_concurrency
 from graphrt.graph.scheduler.result import RunResult, annotate
 from graphrt.graph.scheduler.run import GraphScheduler
 from graphrt.graph.scheduler.runner import Way, prepare
-from graphrt.graph.scheduler.stream import RunStream
+from graphrt.graph.scheduler.stream import RunStream, guarded
 from graphrt.graph.scheduler.sync import run_sync
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from networkx import MultiDiGraph
 
     from graphrt.graph.compiled import Program
+    from graphrt.graph.declared import GraphDecl
     from graphrt.graph.protocols import Question, RunEvent
     from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.policies import Budget
@@ -48,6 +49,10 @@ class CompiledGraph:
     def fingerprint(self) -> str:
         """A hash of structure, node names, declared types and versions (E26)."""
         return self.program.fingerprint
+
+    def declared(self) -> GraphDecl:
+        """Give what the graph was compiled from."""
+        return self.program.decl
 
     def compiled_graph(self) -> CompiledGraph:
         """Give the graph itself: it can be a node of another graph."""
@@ -104,7 +109,7 @@ class CompiledGraph:
             deadline_at=deadline_at,
             budget=budget,
             max_concurrency=max_concurrency,
-            sink=on_event,
+            sink=guarded(on_event),
             on_ask=on_ask,
             telemetry=telemetry,
         )
@@ -158,7 +163,7 @@ class CompiledGraph:
                 telemetry=telemetry,
             )
 
-        return RunStream(begin, value, check=check, on_event=on_event)
+        return RunStream(begin, value, check=check, on_event=guarded(on_event))
 
     def run_sync(self, input: Any = None, *, backend: str = "asyncio", **options: Any) -> RunResult:  # noqa: A002
         """Run the graph from code that is not async: a script, a notebook cell, a callback. Arguments as for `run`.
@@ -214,7 +219,7 @@ class CompiledGraph:
     # ------------------------------------------------------------ looking
 
     @property
-    def nx(self) -> MultiDiGraph:
+    def nx(self) -> MultiDiGraph[Any]:
         """A networkx copy of the graph, with `kind`, `label`, `timeout` and `retry` on its nodes."""
         from graphrt.graph.view.adapter import to_networkx
 

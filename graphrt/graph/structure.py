@@ -322,7 +322,8 @@ def _components(
     return parts
 
 
-def _common(a: tuple[CompiledCycle, ...], b: tuple[CompiledCycle, ...]) -> int:
+def common_depth(a: tuple[CompiledCycle, ...], b: tuple[CompiledCycle, ...]) -> int:
+    """Count the cycles that hold both, given the cycles around each, outermost first."""
     depth = 0
     for x, y in zip(a, b, strict=False):
         if x is not y:
@@ -336,7 +337,7 @@ def _place_side_nodes(program: Program) -> None:
     for node in program.nodes:
         if node.side and not node.cycles and node.forward_in:
             sources = [e.src.cycles if e.kind is not EdgeKind.MAP else () for e in node.forward_in]
-            depth = min(_common(sources[0], other) for other in sources)
+            depth = min(common_depth(sources[0], other) for other in sources)
             node.cycles = sources[0][:depth]
 
 
@@ -377,7 +378,7 @@ def _set_depths(program: Program) -> None:
         if edge.kind is EdgeKind.MEMBER:
             edge.depth = 0
         else:
-            edge.depth = _common(edge.src.cycles, edge.dst.cycles)
+            edge.depth = common_depth(edge.src.cycles, edge.dst.cycles)
         if edge.depth < edge.src.depth:
             exits.setdefault(edge.src.cycles[edge.depth], []).append(edge)
         edge.simple = (

@@ -85,7 +85,8 @@ def is_immutable(value: object) -> bool:
     """Tell whether *value* can be shared by readers that know nothing of each other.
 
     Immutable are numbers, text, bytes, dates, paths and the like, classes, functions, enum members; tuples,
-    frozen sets, frozen dataclasses and frozen models all of whose parts are. Exceptions count as immutable.
+    frozen sets, frozen dataclasses and frozen models all of whose parts are. Exceptions count as immutable, and
+    so does what a class with `__graphrt_immutable__ = True` makes: it promises that nobody changes what is in it.
     """
     return type(value) in _FIXED or _is_fixed(value)
 
@@ -260,7 +261,7 @@ def _traits_of(cls: type) -> _Traits:
         return _SHARED
     traits = _traits.get(cls)
     if traits is None:
-        if _is_known_as_fixed(cls):
+        if _is_known_as_fixed(cls) or vars(cls).get("__graphrt_immutable__") is True:
             _FIXED.add(cls)
             return _SHARED
         traits = _traits[cls] = _read_traits(cls)

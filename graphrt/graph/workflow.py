@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from graphrt.errors import ConfigError, GraphError
 from graphrt.graph.checks import unknown_node
 from graphrt.graph.compile import compile_graph
-from graphrt.graph.declared import BranchDecl, Edge, GraphDecl, ItemPolicy, NodeDecl, NodePolicy, name_of
+from graphrt.graph.declared import BranchDecl, Edge, GraphDecl, ItemPolicy, NodeDecl, NodePolicy
 from graphrt.graph.graph import CompiledGraph
-from graphrt.graph.protocols import END, START, HoldsGraph, Node, NodeKind, Terminal
-from graphrt.graph.signature import MISSING, NodeSignature, Param, read_signature
+from graphrt.graph.protocols import START, Terminal
+from graphrt.graph.reading import NODE_OPTIONS, error_classes, own_name, read_target, show
 
 if TYPE_CHECKING:
     from graphrt.graph.scheduler.limits import Limiter
@@ -132,12 +131,12 @@ class Workflow:
         """
 
         def declare(target: Fn) -> Fn:
-            self._declare(name or _own_name(target), target, depth=3, **options)
+            self._declare(name or own_name(target), target, depth=3, **options)
             return target
 
         if fn is None:
             return declare
-        self._declare(name or _own_name(fn), fn, depth=2, **options)
+        self._declare(name or own_name(fn), fn, depth=2, **options)
         return fn
 
     def add(self, thing: Any, *, name: str | None = None, **options: Any) -> str:
@@ -148,7 +147,7 @@ class Workflow:
         Raises:
             GraphError: The name is taken, or *thing* is nothing that can be a node.
         """
-        own = name or (_own_name(thing) if isinstance(thing, FunctionType) else getattr(thing, "name", None)) or _own_name(thing)
+        own = name or (own_name(thing) if isinstance(thing, FunctionType) else getattr(thing, "name", None)) or own_name(thing)
         return self._declare(own, thing, depth=2, **options)
 
     def add_node(self, id: str, node_or_fn: Any, **options: Any) -> str:  # noqa: A002 - the word of the public API
@@ -163,10 +162,10 @@ class Workflow:
                 f"node {name!r} is already in graph {self.name!r}",
                 hint="give one of the two another name, with name=",
             )
-        unknown = set(options) - _OPTIONS
+        unknown = set(options) - NODE_OPTIONS
         if unknown:
-            raise TypeError(f"node {name!r} has no option {', '.join(sorted(unknown))}; it may have {', '.join(sorted(_OPTIONS))}")
-        kind, signature = _read(name, target, depth + 1)
+            raise TypeError(f"node {name!r} has no option {', '.join(sorted(unknown))}; it may have {', '.join(sorted(NODE_OPTIONS))}")
+        kind, signature = read_target(name, target, depth + 1)
         fallbacks = () if fallback is None else tuple(fallback) if isinstance(fallback, (list, tuple)) else (fallback,)
         self._decl.nodes[name] = NodeDecl(name, target, signature, kind, fallback=fallbacks, **options)
         self._names[id(target)] = None if id(target) in self._names else name
@@ -200,7 +199,7 @@ class Workflow:
         Raises:
             GraphError: An end is not in the graph.
         """
-        errors = _errors(on_error)
+        errors = error_classes(on_error)
         self._edge(Edge(self._ref(src, dst), self._ref(dst, src), when=when, errors=errors, into=into, label=label))
 
     def add_edge(
@@ -214,7 +213,7 @@ class Workflow:
         label: str | None = None,
     ) -> None:
         """Add an edge; the plain spelling of `edge`. Ends that are named by text may be added later."""
-        errors = _errors(on_error)
+        errors = error_classes(on_error)
         self._edge(Edge(self._late(src), self._late(dst), when=when, errors=errors, into=into, label=label))
 
     def set_entry(self, id: str) -> None:  # noqa: A002 - the word of the public API
@@ -245,7 +244,7 @@ class Workflow:
             default: The node for a key that is not among the cases; without one such a key is a failure of *src*.
         """
         if not cases and default is None:
-            raise GraphError(f"branch of {_show(src)} has no cases", hint="give {key: node}, default= or both")
+            raise GraphError(f"branch of {show(src)} has no cases", hint="give {key: node}, default= or both")
         branch = BranchDecl(key, default is not None)
         for case, dst in cases.items():
             self._edge(Edge(self._ref(src, dst), self._ref(dst, src), branch=branch, case=case, label=str(case)))
@@ -306,14 +305,14 @@ class Workflow:
             return ref
         if isinstance(ref, str):
             if ref not in self._decl.nodes:
-                raise unknown_node(ref, f"{ref!r} (with {_show(other)})", self._decl.nodes)
+                raise unknown_node(ref, f"{ref!r} (with {show(other)})", self._decl.nodes)
             return ref
         if id(ref) not in self._names:
-            raise unknown_node(_show(ref), f"of {_show(ref)} and {_show(other)}", self._decl.nodes)
+            raise unknown_node(show(ref), f"of {show(ref)} and {show(other)}", self._decl.nodes)
         name = self._names[id(ref)]
         if name is None:
             raise GraphError(
-                f"{_show(ref)} is in graph {self.name!r} more than once",
+                f"{show(ref)} is in graph {self.name!r} more than once",
                 hint="name the node by its text, as in edge('first', 'second')",
             )
         return name
@@ -331,6 +330,10 @@ class Workflow:
         if self._compiled is None or self._compiled[0] != stamp:
             self._compiled = (stamp, CompiledGraph(compile_graph(self._snapshot())))
         return self._compiled[1]
+
+    def declared(self) -> GraphDecl:
+        """Give what has been declared so far."""
+        return self._decl
 
     def compiled_graph(self) -> CompiledGraph:
         """Give the compiled graph: a workflow can be a node of another."""
@@ -403,91 +406,3 @@ class Workflow:
         except GraphError as error:
             return {"text/plain": f"{self!r}\n{error}"}
         return graph._repr_mimebundle_(include, exclude)
-
-
-_OPTIONS = frozenset(
-    {
-        "retry",
-        "timeout",
-        "step_timeout",
-        "on_error",
-        "join",
-        "cancel_rest",
-        "side",
-        "max_concurrency",
-        "rate_limit",
-        "version",
-        "label",
-    }
-)
-
-
-def _own_name(target: Any) -> str:
-    name = getattr(target, "__name__", None) or getattr(target, "name", None)
-    if name is None and hasattr(target, "func"):  # functools.partial
-        name = getattr(target.func, "__name__", None)
-    if not isinstance(name, str) or name == "<lambda>":
-        raise GraphError(f"node {target!r} has no name of its own", hint="give name=")
-    return name
-
-
-def _show(ref: Any) -> str:
-    if isinstance(ref, (str, Terminal)):
-        return repr(name_of(ref)) if isinstance(ref, str) else name_of(ref)
-    name = getattr(ref, "__name__", None) or getattr(ref, "name", None)
-    return name if isinstance(name, str) else repr(ref)
-
-
-def _errors(on_error: Any) -> tuple[type[BaseException], ...] | None:
-    if on_error is False:
-        return None
-    if on_error is True:
-        return (Exception,)
-    classes = on_error if isinstance(on_error, tuple) else (on_error,)
-    for cls in classes:
-        if not (isinstance(cls, type) and issubclass(cls, Exception)):
-            raise GraphError(
-                f"on_error is {on_error!r}, which is no class of exceptions that can be handled",
-                hint="give True, an Exception class, or a tuple of them; a cancellation is never handled",
-            )
-    return classes
-
-
-def _read(name: str, target: Any, depth: int) -> tuple[NodeKind, NodeSignature]:
-    if isinstance(target, FunctionType):
-        return NodeKind.FUNCTION, read_signature(target, name=name, localns=_names_in_sight(target, depth))
-    if isinstance(target, (Workflow, CompiledGraph)):
-        decl = target._decl if isinstance(target, Workflow) else target.program.decl
-        return NodeKind.GRAPH, graph_signature(decl)
-    if isinstance(target, (Node, HoldsGraph)):
-        return NodeKind(getattr(target, "kind", NodeKind.GRAPH)), target.signature  # type: ignore[union-attr]  # a node's own
-    if callable(target):
-        return NodeKind.FUNCTION, read_signature(target, name=name, localns=None)
-    raise GraphError(
-        f"node {name!r} is a {type(target).__name__}, which is neither a function nor a node",
-        hint="give a function, a workflow, or an object with name, kind, signature and run(inputs, ctx)",
-    )
-
-
-def _names_in_sight(fn: FunctionType, depth: int) -> Mapping[str, Any] | None:
-    """Names of the function in which the node is declared, where annotations are text."""
-    if not any(isinstance(a, str) for a in fn.__annotations__.values()):
-        return None
-    frame = sys._getframe(depth)
-    names: dict[str, Any] = {}
-    while frame is not None and frame.f_code.co_name != "<module>":
-        names = {**frame.f_locals, **names}
-        back = frame.f_back
-        if back is None:
-            break
-        frame = back
-    return names
-
-
-def graph_signature(decl: GraphDecl) -> NodeSignature:
-    """What a graph takes and gives when it is a node."""
-    if isinstance(decl.input, dict):
-        params = tuple(Param(name, tp) for name, tp in decl.input.items())
-    else:
-        params = (Param("input", MISSING if decl.input is Any else decl.input, MISSING),)
-    return NodeSignature(params=params, returns=MISSING if decl.output is Any else decl.output, flavor="async")

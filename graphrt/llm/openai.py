@@ -294,5 +294,7 @@ def _validated(response: LLMResponse, response_format: Any) -> LLMResponse:
     try:
         parsed = response_format.model_validate_json(response.content)
     except ValidationError as error:
-        raise LlmError(f"the reply does not fit {name!r}: {error}", LlmErrorKind.PROVIDER) from error
+        misfit = LlmError(f"the reply does not fit {name!r}: {error}", LlmErrorKind.PROVIDER)
+        misfit.reply = response
+        raise misfit from error
     return response.model_copy(update={"parsed": parsed})

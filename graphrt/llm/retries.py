@@ -71,7 +71,7 @@ class RetryingExecutor:
         self.fallbacks = tuple(fallbacks)
         self.policy = _policy(policy, None)
         self.accept = accept
-        self._hooks = hooks
+        self.hooks = hooks
         self._sleep = sleep
 
     async def execute(self, request: InferenceRequest) -> LLMResponse:
@@ -158,9 +158,9 @@ class RetryingExecutor:
             raise LlmError(f"the reply of {response.model!r} was not accepted", LlmErrorKind.PROVIDER)
 
     async def _tell(self, model: str | None, attempt: int, error: Exception, delay: float) -> None:
-        if self._hooks is not None:
+        if self.hooks is not None:
             data = {"attempt": attempt, "delay": delay, "error": error, "model": model}
-            await self._hooks.execute(HookEvent.ON_RETRY, HookContext(HookEvent.ON_RETRY, data=data))
+            await self.hooks.execute(HookEvent.ON_RETRY, HookContext(HookEvent.ON_RETRY, data=data))
 
 
 @dataclass(frozen=True, slots=True)

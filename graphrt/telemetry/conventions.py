@@ -1,7 +1,7 @@
 """Names of spans and attributes, in one place.
 
-The `gen_ai.*` names are those of the OpenTelemetry conventions for generative AI, which are young and still change
-their names; what they do not cover is under `graphrt.*`.
+The `gen_ai.*` names are those of the OpenTelemetry conventions for generative AI, which are young and still
+change their names; what they do not cover is under `graphrt.*`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The spans of one run: the engine says what happens, and each run, round, step and attempt becomes a span.
 
-A span is never held open by a block of code. A step runs in a context of its own, which is thrown away with it, so
-its span is put there and never taken out: a run that is left early has nothing to detach.
+A span is never held open by a block of code. A step runs in a context of its own, which is thrown away with
+it, so its span is put there and never taken out: a run that is left early has nothing to detach.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from opentelemetry import context as otel
-from opentelemetry.trace import SpanKind, set_span_in_context
+from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
 from graphrt.telemetry import conventions as names
 from graphrt.telemetry.writing import (
@@ -41,14 +41,14 @@ _Rest = ParamSpec("_Rest")
 def _guarded(
     method: Callable[Concatenate[RunObserver, _Rest], None],
 ) -> Callable[Concatenate[RunObserver, _Rest], None]:
-    """Keep what a span processor, a sampler or a value's text raises out of the run: the first one is logged."""
+    """Keep out of the run what a span processor, a sampler or a value's text raises; the first is logged."""
 
     @functools.wraps(method)
-    def call(self: RunObserver, *args: _Rest.args, **kwargs: _Rest.kwargs) -> None:
+    def call(self: RunObserver, /, *args: _Rest.args, **kwargs: _Rest.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
-        except Exception:
-            self.complain(method.__name__)
+        except Exception as error:  # noqa: BLE001 - tracing must not stop a run
+            self.complain(method.__name__, error)
 
     return call
 
@@ -72,7 +72,7 @@ class _OpenStep:
 
 
 class RunObserver:
-    """Makes the spans of one run. The engine calls it, on the run's event loop; only `annotate` from any thread."""
+    """Makes the spans of one run. The engine calls it on its event loop; only `annotate` from any thread."""
 
     __slots__ = (
         "_around",
@@ -104,11 +104,12 @@ class RunObserver:
         self._rounds: dict[FrameView, tuple[Span, otel.Context]] = {}
         self._complained = False
 
-    def complain(self, what: str) -> None:
+    def complain(self, what: str, error: Exception) -> None:
         """Log the first failure of tracing in this run; the run goes on."""
         if not self._complained:
             self._complained = True
-            log.exception("tracing of run %r failed in %s; spans may be missing", self._run_id, what)
+            text = "tracing of run %r failed in %s, and spans may be missing"
+            log.error(text, self._run_id, what, exc_info=error)
 
     # ------------------------------------------------------------ the run
 
@@ -135,7 +136,7 @@ class RunObserver:
 
     @_guarded
     def run_ended(self, outcome: OutcomeView | None) -> None:
-        """End the run's span, and every span that is still open (steps that wait in a run that is left waiting)."""
+        """End the run's span, and every span that is still open: of steps that wait in a run left waiting."""
         status = "" if outcome is None else str(outcome.status.value)
         try:
             for step in list(self._steps):
@@ -171,10 +172,8 @@ class RunObserver:
         self._start_round(frame)
 
     def _start_round(self, frame: FrameView) -> otel.Context:
-        assert frame.cycle is not None
-        assert frame.parent is not None
-        around = self._context_of(frame.parent)
-        header = frame.cycle.header.name
+        around = self._context_of(frame.parent or frame.scope)
+        header = frame.cycle.header.name if frame.cycle is not None else ""
         span = self._tracer.start_span(
             f"round {header}",
             around,
@@ -243,7 +242,7 @@ class RunObserver:
         attributes[names.NODE_ID] = step.node.name
         attributes[names.SCOPE] = frame.scope.path
         attributes[names.ROUND] = step.round
-        if self._chain and attributes[names.KIND] == names.KIND_NODE:
+        if self._chain and names.OPERATION not in attributes:
             attributes.update(self._chain)
         span = self._tracer.start_span(name, around, kind, attributes)
         opened = self._steps[step] = _OpenStep(span, set_span_in_context(span, around))
@@ -268,11 +267,8 @@ class RunObserver:
         opened = self._steps.pop(step, None)
         if opened is None:
             return
-        state = step.state
-        span = opened.span
+        state, span = step.state, opened.span
         try:
-            if opened.attempt is not None:
-                self._end_attempt(opened, None, timed_out=state == "timed_out")
             if state == "succeeded":
                 if self.capture_content:
                     self._content(span, names.OUTPUT, names.OPENINFERENCE_OUTPUT, step.value)
@@ -333,8 +329,8 @@ class RunObserver:
     def attempt_started(self, step: StepView, number: int, context: Context) -> None:
         """Say that a try begins, which will run in *context*.
 
-        The first one has the step's own span. From the second on each has a span, and the first is given one then,
-        with the times at which it began and ended.
+        The first one has the step's own span. From the second on each has a span, and the first is given one
+        then, with the times at which it began and ended.
         """
         opened = self._open(step)
         if number == 1:
@@ -344,8 +340,8 @@ class RunObserver:
         if opened.failed is not None:
             ended, error, timed_out = opened.failed
             opened.failed = None
-            opened.attempt = self._start_attempt(opened, step, 1, opened.began)
-            self._end_attempt(opened, error, timed_out=timed_out, at=ended)
+            first = self._start_attempt(opened, step, 1, opened.began)
+            _end_attempt(first, error, timed_out=timed_out, at=ended)
         opened.attempt = span = self._start_attempt(opened, step, number, None)
         context.run(otel.attach, set_span_in_context(span, opened.context))
 
@@ -364,30 +360,15 @@ class RunObserver:
         opened = self._steps.get(step)
         if opened is None:
             return
-        if opened.attempt is not None:
-            self._end_attempt(opened, error, timed_out=timed_out)
+        attempt, opened.attempt = opened.attempt, None
+        if attempt is not None:
+            _end_attempt(attempt, error, timed_out=timed_out)
         elif error is not None:
             opened.failed = time_ns(), error, timed_out
 
-    def _end_attempt(
-        self, opened: _OpenStep, error: BaseException | None, *, timed_out: bool, at: int | None = None
-    ) -> None:
-        span = opened.attempt
-        assert span is not None
-        opened.attempt = None
-        try:
-            if timed_out:
-                mark_timed_out(span, error, at=at)
-            elif isinstance(error, Exception):
-                mark_failed(span, error, at=at)
-            elif error is not None:
-                mark_cancelled(span)
-        finally:
-            span.end(at)
-
     @_guarded
     def fallback_started(self, step: StepView, error: BaseException, context: Context | None) -> None:
-        """Say that a fallback is tried after *error*; it runs in *context*, or is a constant when that is None."""
+        """Say that a fallback is tried after *error*, in *context*; a constant needs no context."""
         opened = self._open(step)
         if opened.recorded is not error:
             record_exception(opened.span, error)
@@ -398,6 +379,18 @@ class RunObserver:
 
 
 _MODEL_KINDS = frozenset({"inference", "fallback"})
+
+
+def _end_attempt(span: Span, error: BaseException | None, *, timed_out: bool, at: int | None = None) -> None:
+    try:
+        if timed_out:
+            mark_timed_out(span, error, at=at)
+        elif isinstance(error, Exception):
+            mark_failed(span, error, at=at)
+        elif error is not None:
+            mark_cancelled(span)
+    finally:
+        span.end(at)
 
 
 def _describe(node: NodeView) -> tuple[str, SpanKind, dict[str, Any]]:

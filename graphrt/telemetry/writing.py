@@ -1,10 +1,11 @@
-"""Writing to a span: attributes that can be exported, content within its limit, and how a piece of work ended."""
+"""Writing to a span: attributes that can be exported, content within its limit, and how its work ended."""
 
 from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.trace import StatusCode
@@ -56,25 +57,25 @@ def clean(text: str) -> str:
 
 
 def _as_json(value: Any) -> str:
-    from pydantic_core import PydanticSerializationError, to_json
-
+    # Not by pydantic: it reads iterators to their end, and those belong to the run.
     try:
-        return to_json(value, bytes_mode="base64", inf_nan_mode="constants", fallback=_shown).decode()
-    except (PydanticSerializationError, ValueError, RecursionError):  # a lone surrogate, a list within itself
-        return _plain_json(value)
+        return json.dumps(value, ensure_ascii=False, skipkeys=True, default=_parts)
+    except (TypeError, ValueError, RecursionError):  # a value that holds itself
+        return str(value)
 
 
-def _plain_json(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, default=_shown, skipkeys=True)
-    except (TypeError, ValueError, RecursionError):
-        return _shown(value)
-
-
-def _shown(value: Any) -> str:
+def _parts(value: Any) -> Any:
+    """Give what JSON does not know as something it does."""
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", "replace")
     if isinstance(value, Mapping):
-        return str(dict(value))
-    return str(value)
+        return dict(value)
+    if isinstance(value, Set):
+        return list(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if dump is not None and not isinstance(value, type) else str(value)
 
 
 # ---------------------------------------------------------------- how it ended

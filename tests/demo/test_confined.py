@@ -20,9 +20,7 @@ from graphrt.demo.confined import MARKER, ConfinedFolder, DocumentError, EntryKi
 MOST = 10_000
 OUTSIDE = "kept outside"
 
-pytestmark = pytest.mark.skipif(
-    sys.platform == "win32", reason="links and pipes are made as on POSIX systems"
-)
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes are made as on POSIX systems")
 
 
 @pytest.fixture
@@ -100,9 +98,7 @@ def test_unlisted_spelling_is_refused_where_the_system_takes_it(
     # As on a file system that ignores case: the system finds the file, the folder's list does not have it.
     (folder.root / "README.MD").write_text("hello")
     listed = confined._names
-    monkeypatch.setattr(
-        confined, "_names", lambda *given: [each for each in listed(*given) if each != "README.MD"]
-    )
+    monkeypatch.setattr(confined, "_names", lambda *given: [each for each in listed(*given) if each != "README.MD"])
     with pytest.raises(DocumentError, match=r"there is no 'README\.MD'"):
         folder.read("README.MD", most=MOST)
 
@@ -171,9 +167,7 @@ def test_folder_with_what_programs_made_is_neither_read_nor_listed(folder: Confi
 
 
 @pytest.mark.parametrize("sign", ["pyvenv.cfg", "CACHEDIR.TAG", MARKER])
-def test_virtual_environment_cache_and_the_demos_own_output_are_left_out(
-    folder: ConfinedFolder, sign: str
-) -> None:
+def test_virtual_environment_cache_and_the_demos_own_output_are_left_out(folder: ConfinedFolder, sign: str) -> None:
     (folder.root / "made").mkdir()
     (folder.root / "made" / sign).touch()
     assert "made" not in {each.name for each in folder.entries()}
@@ -257,11 +251,7 @@ def test_nothing_stays_open(folder: ConfinedFolder) -> None:
     assert descriptors() == before
 
 
-@given(
-    st.lists(
-        st.sampled_from(["..", ".", "/", "notes", "readme.md", "link", "~", "\\", "", " ", "\0"]), max_size=6
-    )
-)
+@given(st.lists(st.sampled_from(["..", ".", "/", "notes", "readme.md", "link", "~", "\\", "", " ", "\0"]), max_size=6))
 def test_no_mixture_of_parts_leads_out(parts: list[str]) -> None:
     with TemporaryDirectory() as made:
         top = Path(made).resolve()
@@ -284,6 +274,4 @@ def test_path_is_refused_or_has_only_plain_parts(path: str) -> None:
     except DocumentError:
         return
     assert parts
-    assert not any(
-        part in {"", ".", ".."} or part.startswith(".") or "/" in part or "\0" in part for part in parts
-    )
+    assert not any(part in {"", ".", ".."} or part.startswith(".") or "/" in part or "\0" in part for part in parts)

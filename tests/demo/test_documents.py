@@ -109,9 +109,7 @@ def test_empty_file_can_be_read(root: Path) -> None:
         (("docs",), "is a folder"),
     ],
 )
-def test_what_cannot_be_read_is_an_error_for_the_model(
-    root: Path, given: tuple[object, ...], problem: str
-) -> None:
+def test_what_cannot_be_read_is_an_error_for_the_model(root: Path, given: tuple[object, ...], problem: str) -> None:
     with pytest.raises(DocumentError, match=problem):
         read(Documents(root), *given)
 
@@ -130,9 +128,7 @@ def test_file_over_the_limit_is_refused(root: Path) -> None:
 
 
 def test_search_ignores_case_and_gives_file_line_and_text(root: Path) -> None:
-    assert (
-        search(Documents(root), "Queen") == "b.txt:1: the queen lays eggs\nreadme.md:4: A hive has ONE queen."
-    )
+    assert search(Documents(root), "Queen") == "b.txt:1: the queen lays eggs\nreadme.md:4: A hive has ONE queen."
 
 
 def test_line_with_the_whole_query_comes_before_lines_with_its_words(root: Path) -> None:
@@ -164,9 +160,7 @@ def test_hits_are_bounded_and_the_rest_is_counted(root: Path) -> None:
 
 
 def test_search_ends_after_so_many_bytes(root: Path) -> None:
-    assert (
-        search(Documents(root, limits=Limits(searched_bytes=40)), "queen") == "b.txt:1: the queen lays eggs"
-    )
+    assert search(Documents(root, limits=Limits(searched_bytes=40)), "queen") == "b.txt:1: the queen lays eggs"
 
 
 @pytest.mark.parametrize("query", ["", "  ", "?!"])

@@ -13,9 +13,7 @@ from graphrt.errors import GraphError
 def plan(**needs: str) -> Plan:
     """Make a plan of steps by id, each with the ids it needs, separated by spaces."""
     return Plan(
-        steps=[
-            PlanStep(id=id, question=f"what is {id}?", depends_on=each.split()) for id, each in needs.items()
-        ]
+        steps=[PlanStep(id=id, question=f"what is {id}?", depends_on=each.split()) for id, each in needs.items()]
     )
 
 

@@ -115,9 +115,7 @@ async def test_question_is_answered_with_quotes_after_a_search_and_a_reading(roo
 
 
 async def test_question_in_a_persons_words_is_answered_too(root: Path) -> None:
-    replies = await converse(
-        "Question: Do ants have wings?\n\nKnown so far: nothing", document_tools(Documents(root))
-    )
+    replies = await converse("Question: Do ants have wings?\n\nKnown so far: nothing", document_tools(Documents(root)))
     assert '- "Ants have no wings." (ants.md:3)' in replies[-1].content
 
 
@@ -129,9 +127,7 @@ async def test_answer_changes_with_the_files(root: Path) -> None:
 
 async def test_what_the_files_do_not_say_is_said(root: Path) -> None:
     replies = await converse("What is the price of submarines?", document_tools(Documents(root)))
-    assert replies[-1].content == (
-        "The files say nothing on this; searched for 'price submarines' and 'submarines'."
-    )
+    assert replies[-1].content == ("The files say nothing on this; searched for 'price submarines' and 'submarines'.")
 
 
 async def test_each_call_has_an_id_of_its_own(root: Path) -> None:

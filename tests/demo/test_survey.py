@@ -8,7 +8,7 @@ import pytest
 
 from graphrt.demo.confined import DocumentError
 from graphrt.demo.documents import Documents
-from graphrt.demo.survey import Heading, headings, survey
+from graphrt.demo.survey import Heading, first_headings, headings, survey
 
 
 def test_marked_headings_are_found_outside_fences() -> None:
@@ -42,9 +42,7 @@ def test_text_without_headings_has_its_first_line_with_words() -> None:
 def test_survey_has_files_and_headings_with_line_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# A\n\n## Part\ntext\n")
     (tmp_path / "b.txt").write_text("hello\n")
-    assert (
-        survey(Documents(tmp_path)) == "a.md (4 lines)\n  1: # A\n  3: ## Part\nb.txt (1 lines)\n  1: # hello"
-    )
+    assert survey(Documents(tmp_path)) == "a.md (4 lines)\n  1: # A\n  3: ## Part\nb.txt (1 lines)\n  1: # hello"
 
 
 def test_deepest_headings_are_left_out_first_where_not_all_fit(tmp_path: Path) -> None:
@@ -70,3 +68,10 @@ def test_what_is_no_text_is_left_out(tmp_path: Path) -> None:
 def test_folder_without_text_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match="no text to read"):
         survey(Documents(tmp_path))
+
+
+def test_first_headings_are_read_from_a_survey(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# A\n## Part\n## More\n")
+    (tmp_path / "b.txt").write_text("hello\n")
+    (tmp_path / "c.txt").write_text("third\n")
+    assert first_headings(survey(Documents(tmp_path))) == [("a.md", "Part"), ("b.txt", "hello")]

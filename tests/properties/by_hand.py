@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tests.properties.building import build
+from tests.properties.comparing import seen, settled
 from tests.properties.description import (
     Edge,
     Field,
@@ -18,6 +20,7 @@ from tests.properties.description import (
     Outcome,
     StepKey,
 )
+from tests.properties.driver import Session
 from tests.properties.reference import Interpreter, Step
 
 
@@ -30,23 +33,43 @@ def label(key: StepKey) -> str:
 
 
 class Hand:
-    """A run of the reference whose completions are named one by one."""
+    """A run of the reference whose completions are named one by one, and of the engine's core beside it."""
 
     def __init__(self, graph: Graph, value: Any = 0) -> None:
         self.run = Interpreter(graph, value)
+        self.core = Session(build(graph).compile(), value)
+        self.ran: set[StepKey] = set()
+        self._compare()
+
+    def _finish(self, key: StepKey) -> None:
+        self.run.finish(key)
+        self.core.finish(key)
+        self._compare()
+
+    def _compare(self) -> None:
+        """See that the core is where the reference is."""
+        assert self.core.over == (self.run.status != "running")
+        if not self.core.over:
+            assert self.core.running() == self.run.running()
+            self.ran.update(self.run.running())
+            return
+        wanted = seen(self.run.outcome())
+        assert settled(self.core.outcome(), self.ran, wanted.broken) == settled(
+            wanted, self.ran, wanted.broken
+        )
 
     def end(self, *labels: str) -> Hand:
         """Let these steps end, in this order."""
         for one in labels:
             keys = [key for key in self.run.running() if label(key) == one]
             assert keys, f"{one} does not run; these do: {self.running}"
-            self.run.finish(keys[0])
+            self._finish(keys[0])
         return self
 
     def rest(self) -> Outcome:
         """Let everything else end, in name order, and give the outcome."""
         while self.run.status == "running":
-            self.run.finish(self.run.running()[0])
+            self._finish(self.run.running()[0])
         return self.run.outcome()
 
     @property

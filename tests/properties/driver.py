@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ class Session:
         self.events: list[RunEvent] = []
         self.core = RunCore(compiled.program, "run", sink=self.events.append)
         self.live: dict[StepKey, Step] = {}
+        self.inputs: dict[StepKey, list[Any]] = {}
+        """What running steps were started with."""
         self.core.start(value, 0.0)
         self._carry_out()
 
@@ -60,7 +63,7 @@ class Session:
         self._carry_out()
 
     def _call(self, step: Step) -> Any:
-        coro = step.node.run.fn(*step.node.binder.values(self.core, step, None))
+        coro = step.node.run.fn(*self.inputs[key_of(step)])
         try:
             coro.send(None)
         except StopIteration as end:
@@ -91,6 +94,7 @@ class Session:
             return
         if step.node.graph is None:
             self.live[key_of(step)] = step
+            self.inputs[key_of(step)] = step.node.binder.values(core, step, None)
             return
         inputs = step.node.binder.inputs(core, step, None)
         core.graph_entered(step, next(iter(inputs.values()), None), 0.0)
@@ -136,7 +140,8 @@ class Session:
         core, ended = self.core, self.core.outcome
         assert ended is not None
         ends = {key_of(step): StepEnd(*_end(step)) for step in core.steps}
-        assert len(ends) == len(core.steps), "a step is recorded twice"
+        twice = [key for key, count in Counter(map(key_of, core.steps)).items() if count > 1]
+        assert not twice, f"recorded twice: {twice}"
         rounds: dict[tuple[ScopeKey, str, tuple[int, ...]], int] = {}
         for step in core.steps:
             frame: Any = step.frame

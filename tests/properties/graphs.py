@@ -242,7 +242,14 @@ class _Draft:
             if self.flavour.failures and self.chance(20):
                 self.change(node.name, on_error="skip")
             free = isinstance(node.work, Work) and node.work.makes == "number" and not node.side
-            if self.flavour.inner and free and depth > 0 and len(forward) <= 1 and len(back) <= 1 and self.chance(15):
+            if (
+                self.flavour.inner
+                and free
+                and depth > 0
+                and len(forward) <= 1
+                and len(back) <= 1
+                and self.chance(15)
+            ):
                 self.change(node.name, graph=self.inner(depth, state))
                 continue
             self.work(node, state, bool(region.chain(node.name)))

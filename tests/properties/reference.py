@@ -113,6 +113,8 @@ class Scope:
     takes: dict[tuple[int, Rounds], Take] = field(default_factory=dict)
     rounds: dict[tuple[Cycle, Rounds], int] = field(default_factory=dict)
     maps: dict[tuple[int, Rounds], MapRun] = field(default_factory=dict)
+    cuts: list[tuple[str, Rounds, set[str]]] = field(default_factory=list)
+    """Joins that fired and cancelled the rest: the join, its round, and the nodes that are useless since."""
 
     def last_round(self, cycle: Cycle, around: Rounds) -> int:
         """Highest round of one activation of *cycle*; an activation has a round 1 as soon as it exists."""
@@ -521,29 +523,36 @@ class Interpreter:
         return step
 
     def _cancel_rest(self, scope: Scope, join: str, rounds: Rounds) -> None:
-        """Cancel what can only lead to *join* (E3)."""
+        """Cancel what can only lead to *join* (E3), now and when a map would open later."""
         region = scope.region
         losers = region.losers(join)
-
-        def same(node: str, other: Rounds) -> bool:
-            one, two = region.chain(node), region.chain(join)
-            depth = sum(a == b for a, b in zip(one, two, strict=False))
-            return other[:depth] == rounds[:depth]
-
+        scope.cuts.append((join, rounds, losers | {join}))
         for name in losers:
             for other in scope.all_rounds(region.chain(name)):
-                if not same(name, other):
+                if not self._same_round(scope, join, rounds, name, other):
                     continue
                 if (name, other) in scope.steps:
                     self._cancel_step(scope.steps[name, other])
                 else:
                     scope.steps[name, other] = self._record(Step((scope.key, name, other), "never"))
         for (position, other), run in scope.maps.items():
-            targets = {dst for _, dst, _ in scope.layout.maps[position]}
-            if run.open and targets <= losers | {join} and same(run.link.src, other):
-                if all(item in self.touched for item in run.items):
-                    self.doubts.add("opened and cancelled at one instant")
+            if run.open and self._is_cut(scope, position, other):
                 self._cancel_map(run)
+
+    def _same_round(self, scope: Scope, join: str, rounds: Rounds, name: str, other: Rounds) -> bool:
+        """Say whether two nodes are in one round of the cycles that hold both."""
+        both = zip(scope.region.chain(join), scope.region.chain(name), strict=False)
+        depth = sum(one is two for one, two in both)
+        return rounds[:depth] == other[:depth]
+
+    def _is_cut(self, scope: Scope, position: int, rounds: Rounds) -> bool:
+        """Say whether a map leads only to what a fired join has made useless."""
+        source = scope.layout.links[position].src
+        targets = {dst for _, dst, _ in scope.layout.maps[position]}
+        return any(
+            targets <= useless and self._same_round(scope, join, fired, source, rounds)
+            for join, fired, useless in scope.cuts
+        )
 
     # -- maps ---------------------------------------------------------------------------------------
 
@@ -556,6 +565,9 @@ class Interpreter:
             self._fail(scope, GraphTypeError(link.src))
             return
         scope.maps[position, rounds] = run
+        if self._is_cut(scope, position, rounds):
+            run.open = False
+            return
         for index, value in enumerate(step.value):
             part = ("item", link.src, link.dst, rounds, index)
             region = (*scope.region.key, position)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from graphrt import RunEvent
 from tests.properties.building import build
-from tests.properties.description import Graph, Outcome, ScopeKey, StepEnd, StepKey, plain
+from tests.properties.comparing import at_once, promised, seen, settled
+from tests.properties.description import Graph, Outcome, StepKey, plain
 from tests.properties.driver import Session, continue_from, drive
 from tests.properties.graphs import VALUE, Flavour, graphs
 from tests.properties.reference import Interpreter, interpret
@@ -35,54 +36,6 @@ def chooser(seed: int) -> Pick:
     """Pick at random, the same for the same seed."""
     chance = random.Random(seed)  # noqa: S311 - reproducible choices, not secrets
     return lambda options: options[chance.randrange(len(options))]
-
-
-def seen(outcome: Outcome) -> Outcome:
-    """Reduce the reference's outcome to what can be compared."""
-    return replace(
-        outcome,
-        output=plain(outcome.output),
-        outputs={name: plain(value) for name, value in outcome.outputs.items()},
-        steps={key: replace(end, value=plain(end.value)) for key, end in outcome.steps.items()},
-        doubts=frozenset(),
-    )
-
-
-def settled(outcome: Outcome, ran: set[StepKey], broken: frozenset[ScopeKey]) -> Outcome:
-    """Leave out what happens within one instant in either order.
-
-    A step that was to start when its scope failed may count as cancelled, as skipped, or never be heard of: *ran*
-    are the steps that were seen running, *broken* the scopes that failed. Where none did, what was passed over and
-    how many rounds had begun counts too. One step's end may break two of the graph's own rules at once.
-    """
-    steps = {
-        key: StepEnd("never") if end.state == "cancelled" and key not in ran else end
-        for key, end in outcome.steps.items()
-        if key in ran or key[0] not in broken
-    }
-    rounds = {place: number for place, number in outcome.rounds.items() if place[0] not in broken}
-    own = outcome.error in ("GraphError", "StateConflictError", "LimitExceededError") and () in broken
-    status, error = ("failed", "its own") if own else (outcome.status, outcome.error)
-    empty: frozenset[ScopeKey] = frozenset()
-    return replace(outcome, status=status, error=error, steps=steps, rounds=rounds, broken=empty)
-
-
-def kind(outcome: Outcome) -> bool:
-    """Which of two failures comes first, or whether a limit comes before either, is not promised (E7)."""
-    return outcome.status == "succeeded"
-
-
-def promised(outcome: Outcome) -> tuple[Any, ...]:
-    """What must not depend on the order of completions (E7)."""
-    if not kind(outcome):
-        return (False,)
-    steps = {key: end for key, end in outcome.steps.items() if not key[0]}
-    return (True, outcome.output, outcome.outputs, outcome.state, steps)
-
-
-def at_once(judge: Interpreter) -> bool:
-    """Whether two things happened in one instant whose order is not told apart."""
-    return any(doubt.endswith("one instant") for doubt in judge.doubts)
 
 
 @settings(max_examples=250)

@@ -116,6 +116,15 @@ def test_cancel_rest_closes_an_open_map_that_leads_to_the_join_alone() -> None:
     assert run.running == ["j"]
 
 
+def test_cancel_rest_of_a_header_reaches_what_leads_into_its_cycle_alone() -> None:
+    nodes = [node("a"), node("b"), node("c"), node("h", join="any", cancel_rest=True), node("x")]
+    links = [Edge("x", "h", under(4)), Edge("x", "END", reach(4))]
+    run = Hand(graph(nodes, edges("START a h x", "START b c h"), links))
+    run.end("b", "a")
+    assert run.state("c") == "cancelled"
+    assert run.rest().status == "succeeded"
+
+
 def test_cancel_rest_spares_what_leads_to_a_back_edge_around_the_join() -> None:
     nodes = [node("h"), node("a"), node("b"), node("j", count, join="any", cancel_rest=True)]
     links = [Edge("b", "h", under(4)), Edge("j", "END", reach(4)), Edge("j", "h", under(4))]
@@ -295,6 +304,19 @@ def test_inner_header_entered_from_far_outside_is_skipped_in_the_second_outer_ro
     assert run.inputs("q@2.1") == {"o": 5}
     run.end("q@2.1", "r@2")
     assert run.state("o@3") == "running"
+
+
+def test_entry_three_cycles_deep_is_passed_over_once_in_the_second_outer_round() -> None:
+    """y heads the innermost cycle by its edge from START, which counts in the very first round alone."""
+    nodes = [node("o"), node("h"), node("y"), node("x")]
+    links = [Edge("x", "y", never), Edge("y", "h", never), Edge("h", "o", under(5)), Edge("x", "END", reach(6))]
+    made = graph(nodes, edges("START o h x", "START y x"), links)
+    region = lay_out(made).regions[()]
+    assert [cycle.header for cycle in region.chain("y")] == ["o", "h", "y"]
+    run = Hand(made).end("o@1", "h@1.1", "y@1.1.1", "x@1.1.1", "o@2", "h@2.1")
+    assert run.state("y@2.1.1") == "never"
+    assert run.inputs("x@2.1.1") == {"h": 4}
+    run.rest()
 
 
 def test_round_may_start_before_the_header_of_the_round_before() -> None:

@@ -392,14 +392,14 @@ STATE = State("Shared", (LAST, TOTAL, NOTES))
 
 def test_state_follows_the_edges_and_folds_in_declaration_order() -> None:
     nodes = [
-        node("a", say(1, last=1, notes=["a"])),
-        node("b", say(2, notes=["b"], total=2)),
-        node("c", say(3, notes=["c"], total=3)),
+        node("a", say(1, last=1, notes=[1])),
+        node("b", say(2, notes=[2], total=2)),
+        node("c", say(3, notes=[3], total=3)),
         node("z"),
     ]
     run = Hand(graph(nodes, edges("START a", "a c z END", "a b z"), state=STATE))
     outcome = run.end("a", "b", "c", "z").run.outcome()
-    assert outcome.state == {"last": 1, "total": 5, "notes": ["a", "c", "b"]}
+    assert outcome.state == {"last": 1, "total": 5, "notes": [1, 3, 2]}
 
 
 def test_two_writes_of_a_field_without_a_reducer_conflict_where_they_meet() -> None:

@@ -9,7 +9,7 @@ from graphrt.graph.protocols import Failure
 from graphrt.graph.states import NodeState, check_move
 
 if TYPE_CHECKING:
-    from graphrt.graph.compiled import CompiledEdge, CompiledNode
+    from graphrt.graph.compiled import CompiledEdge, CompiledMap, CompiledNode
     from graphrt.graph.core.records import Frame, Scope, Step
     from graphrt.graph.core.run import RunCore
 
@@ -173,11 +173,22 @@ def check_ended(core: RunCore, scope: Scope) -> None:
 def cancel_rest(core: RunCore, join: CompiledNode, frame: Frame) -> None:
     """An any-join has fired with `cancel_rest=True`: end what could only have led to it (E3)."""
     scope = frame.scope
-    depth = len(frame.round)
-    core.cuts[frame] = core.cuts.get(frame, frozenset()) | join.cancel_set
+    useless: dict[CompiledNode | CompiledMap, int] = {}
+    around: Frame | None = frame
+    for depth in range(join.depth, -1, -1):
+        assert around is not None
+        parts = join.cancel_sets[depth]
+        useless.update(dict.fromkeys(parts, depth))
+        core.cuts[around] = core.cuts.get(around, frozenset()) | parts
+        around = around.parent
+
+    def here(part: CompiledNode | CompiledMap, round_: tuple[int, ...]) -> bool:
+        depth = useless.get(part)
+        return depth is not None and round_[:depth] == frame.round[:depth]
+
     for run in list(scope.maps or ()):
-        if run.source.node in join.cancel_set and run.frame.round[:depth] == frame.round:
+        if here(run.map, run.frame.round) or here(run.source.node, run.frame.round):
             maps.abort(core, run)
     for step in list(scope.live):
-        if step.node in join.cancel_set and step.frame.round[:depth] == frame.round:
+        if here(step.node, step.frame.round):
             cancel_step(core, step)

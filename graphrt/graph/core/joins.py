@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError, LimitExceededError, StateConflictError
 from graphrt.graph.compiled import EdgeKind
-from graphrt.graph.core.records import Activation, Arrival, Frame, Step
+from graphrt.graph.core.records import Activation, Arrival, Frame, Gathered, Step
 from graphrt.graph.states import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphrt.graph.compiled import CompiledCycle, CompiledEdge, CompiledNode
+    from graphrt.graph.compiled import CompiledCycle, CompiledEdge, CompiledMap, CompiledNode
     from graphrt.graph.core.run import RunCore
+    from graphrt.graph.history import History
 
 _GATHER = EdgeKind.GATHER
 _MEMBER = EdgeKind.MEMBER
@@ -119,7 +120,7 @@ def arrive(core: RunCore, edge: CompiledEdge, frame: Frame, step: Step | None, v
         assert frame.arrived is not None
         frame.arrived[slot] = None
         ready(core, dst, frame, got)
-        if dst.cancel_set:
+        if dst.cancel_sets:
             core.cancel_rest(dst, frame)
     elif not left:
         if quorum:
@@ -150,7 +151,7 @@ def ready(core: RunCore, node: CompiledNode, frame: Frame, arrivals: Sequence[Ar
     scope = frame.scope
     if scope.dead:
         return
-    if core.cuts and _is_cut(core, node, frame):
+    if core.cuts and is_cut(core, node, frame):
         core.skip(node, frame, "a join that it led to has fired without it")
         return
     if len(arrivals) > 1:
@@ -166,7 +167,7 @@ def ready(core: RunCore, node: CompiledNode, frame: Frame, arrivals: Sequence[Ar
         step.carried = carry(node, arrivals)
     if scope.program.state is not None:
         try:
-            step.history = core.merge([s.history for _, s, _ in arrivals], scope.program.state)
+            step.history = core.merge(histories(arrivals), scope.program.state)
         except StateConflictError as error:
             core.fail_scope(scope, error, step)
             return
@@ -175,12 +176,24 @@ def ready(core: RunCore, node: CompiledNode, frame: Frame, arrivals: Sequence[Ar
     core.ready.append(step)
 
 
-def _is_cut(core: RunCore, node: CompiledNode, frame: Frame | None) -> bool:
+def is_cut(core: RunCore, part: CompiledNode | CompiledMap, frame: Frame | None) -> bool:
+    """Whether a join with `cancel_rest=True` has made a node or a map useless in *frame*."""
     while frame is not None:
-        if node in core.cuts.get(frame, ()):
+        if part in core.cuts.get(frame, ()):
             return True
         frame = frame.parent
     return False
+
+
+def histories(arrivals: Sequence[Arrival]) -> list[History | None]:
+    """Give the histories of taken edges in order; a gather brings its source's and those of its items."""
+    found: list[History | None] = []
+    for _, step, _ in arrivals:
+        if isinstance(step, Gathered):
+            found.extend(step.histories)
+        else:
+            found.append(step.history)
+    return found
 
 
 def carry(node: CompiledNode, arrivals: Sequence[Arrival]) -> tuple[Step, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from graphrt.errors import GraphError, GraphTypeError, StateConflictError
+from graphrt.errors import GraphError, GraphTypeError
 from graphrt.graph.core import joins
 from graphrt.graph.core.records import Arrival, Gathered, MapRun, Scope, Step
 from graphrt.graph.protocols import Failure
@@ -14,6 +14,7 @@ from graphrt.graph.values import copy_value
 if TYPE_CHECKING:
     from graphrt.graph.compiled import CompiledEdge, CompiledMap
     from graphrt.graph.core.run import RunCore
+    from graphrt.graph.history import History
 
 
 def items_of(value: Any, map_: CompiledMap) -> Sequence[Any]:
@@ -153,7 +154,9 @@ def maybe_close(core: RunCore, run: MapRun) -> None:
     if run.aborted:
         for gather in run.map.gathers:
             joins.settle(core, gather, run.source, False, None)
-    elif not _enough(core, run) or not _give(core, run):
+    elif _enough(core, run):
+        _give(core, run)
+    else:
         return
     run.items = None
     run.frame.open -= 1
@@ -180,25 +183,18 @@ def _enough(core: RunCore, run: MapRun) -> bool:
     return False
 
 
-def _give(core: RunCore, run: MapRun) -> bool:
-    """Deliver each gather's list; False when the branches' state writes conflict."""
-    spec = run.frame.scope.program.state
+def _give(core: RunCore, run: MapRun) -> None:
+    """Deliver each gather's list."""
+    stateful = run.frame.scope.program.state is not None
     for place, gather in enumerate(run.map.gathers):
         results = run.results[place]
-        order = sorted(results)
-        values = [_entry(core, gather, results[i]) for i in order]
-        history = None
-        if spec is not None:
-            entries = [results[i] for i in order]
-            writes = [run.source.history, *(e[1].history for e in entries if e.__class__ is tuple)]
-            try:
-                history = core.merge(writes, spec)
-            except StateConflictError as error:
-                core.fail_scope(run.frame.scope, error, run.source)
-                return False
-        joins.settle(core, gather, Gathered(run.source, history), True, values)
+        entries = [results[i] for i in sorted(results)]
+        values = [_entry(core, gather, entry) for entry in entries]
+        histories: list[History | None] = []
+        if stateful:
+            histories = [run.source.history, *(e[1].history for e in entries if e.__class__ is tuple)]
+        joins.settle(core, gather, Gathered(run.source, histories), True, values)
     run.results = []
-    return True
 
 
 def _entry(core: RunCore, gather: CompiledEdge, entry: Arrival | Failure) -> Any:

@@ -94,6 +94,9 @@ class Step:
     def __repr__(self) -> str:
         return f"step {self.key!r}"
 
+    def __str__(self) -> str:
+        return self.key
+
 
 Arrival: TypeAlias = "tuple[CompiledEdge, Step, Any]"
 """A taken edge, the step it comes from, and the value it brings."""
@@ -309,10 +312,11 @@ class MapRun:
 class Gathered(Step):
     """The step that a gather's list comes from, in the place of the map's source."""
 
-    __slots__ = ("source",)
+    __slots__ = ("histories", "source")
 
-    def __init__(self, source: Step, history: History | None) -> None:
+    def __init__(self, source: Step, histories: Sequence[History | None]) -> None:
         super().__init__(source.node, source.frame, ())
         self.source = source
         self.carried = source.carried
-        self.history = history
+        self.histories = histories
+        """What the source and the delivered items have written, merged where the list is read."""

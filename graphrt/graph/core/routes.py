@@ -95,10 +95,11 @@ def _leave_by_map(core: RunCore, edge: CompiledEdge, step: Step, go: bool, items
         run = maps.run_of(step, map_) or maps.open_map(core, map_, step, None)
         run.total = run.opened
         maps.maybe_close(core, run)
-    elif go:
+    elif go and not (core.cuts and joins.is_cut(core, map_, step.frame)):
         maps.open_map(core, map_, step, (items or {})[map_])
     else:
-        _remember_untaken(scope, edge)
+        if not go:
+            _remember_untaken(scope, edge)
         for gather in map_.gathers:
             joins.settle(core, gather, step, False, None)
 
@@ -137,9 +138,9 @@ def history_of(core: RunCore, scope: Scope) -> History | None:
     if spec is None or not ends:
         return None
     try:
-        return core.merge([s.history for _, s, _ in ends], spec)
+        return core.merge(joins.histories(ends), spec)
     except StateConflictError:
-        return ends[0][1].history
+        return joins.histories(ends)[0]
 
 
 def result_of(core: RunCore, scope: Scope) -> tuple[Any, dict[str, Any], History | None]:
@@ -167,7 +168,7 @@ def result_of(core: RunCore, scope: Scope) -> tuple[Any, dict[str, Any], History
         )
     history = None
     if program.state is not None:
-        history = core.merge([s.history for _, s, _ in ends], program.state)
+        history = core.merge(joins.histories(ends), program.state)
     return output, outputs, history
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError, LimitExceededError, RunCancelledError
 from graphrt.graph.core import ends, joins, maps, routes
-from graphrt.graph.core.records import MapRun, Scope, Step, StepLimit
+from graphrt.graph.core.records import MapRun, Scope, Slots, Step, StepLimit
 from graphrt.graph.protocols import NodeKind, Question, RunEvent
 from graphrt.graph.state import FoldCache, Update, apply_write, merge, read
 from graphrt.graph.states import NodeState, RunStatus, check_move
@@ -84,8 +84,8 @@ class RunCore:
         """Most rounds that one activation of a cycle of the run's own graph has started."""
         self.streamed: dict[Step, list[str]] = {}
         self.ends_after_round = False
-        self.cuts: dict[Frame, frozenset[CompiledNode]] = {}
-        """Nodes that a fired join with `cancel_rest=True` has made useless, by frame."""
+        self.cuts: dict[Frame, frozenset[CompiledNode | CompiledMap]] = {}
+        """Nodes and maps that a fired join with `cancel_rest=True` has made useless, by frame."""
         self.copies = program.decl.copy_values
         self.warned: set[tuple[str, type]] = set()
         self.folds = FoldCache()
@@ -118,6 +118,8 @@ class RunCore:
         step.started = now
         step.attempts = 1
         self.steps.append(step)
+        if self.observer is not None:
+            self.observer.step_started(step)
         if self.sink is not None:
             self.now = now
             fired = {"edges": [e.index for e, _, _ in step.arrivals]} if step.node.quorum else {}
@@ -227,6 +229,8 @@ class RunCore:
         asked = Question(key, step.node.name, step.frame.scope.path, step.round, question)
         self.questions[key] = asked
         self.asked[key] = step
+        if self.observer is not None:
+            self.observer.step_waiting(step, question)
         if self.sink is not None:
             self._emit("step.waiting", step, {"question_id": key, "question": question})
         return key not in self.early_answers
@@ -268,6 +272,8 @@ class RunCore:
         around = step.frame.scope
         scope = Scope(program.region, program, step)
         scope.limits = around.limits
+        if program.decl.max_concurrency is not None:
+            scope.limits = (*scope.limits, Slots(program.decl.max_concurrency))
         scope.counters = around.counters
         if program.max_steps is not None:
             scope.counters = (*scope.counters, StepLimit(scope, program.max_steps))
@@ -527,7 +533,7 @@ class RunCore:
             counter.started += 1
         return True
 
-    def _write(self, step: Step, update: Update) -> History | None:
+    def _write(self, step: Step, update: Update[Any]) -> History | None:
         node = step.node
         spec = step.frame.scope.program.state
         if node.side:
@@ -551,7 +557,7 @@ class RunCore:
             copies=self.copies,
         )
 
-    def _completed(self, step: Step, taken: Sequence[bool] | None, update: Update | None) -> None:
+    def _completed(self, step: Step, taken: Sequence[bool] | None, update: Update[Any] | None) -> None:
         if self.observer is not None:
             self.observer.step_ended(step)
         if self.sink is not None:

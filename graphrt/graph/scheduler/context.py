@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from graphrt.errors import GraphError
 from graphrt.graph.protocols import StepRef
@@ -10,14 +10,29 @@ from graphrt.graph.states import LIVE_STATES
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Mapping
+    from collections.abc import Callable, Hashable, Mapping
     from datetime import datetime
 
     from graphrt.graph.core.records import Step
     from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.graph.scheduler.run import GraphScheduler
+    from graphrt.messages import TokenUsage
 
 Deps = TypeVar("Deps")
+
+OPEN_EVENTS = frozenset(
+    {
+        "message.completed",
+        "tool.call.started",
+        "tool.call.completed",
+        "artifact.created",
+        "state.updated",
+        "action.requested",
+        "thread.abandoned",
+    }
+)
+"""Events of the engine's vocabulary that a node may emit; the others say what the engine itself has done."""
+_T = TypeVar("_T")
 
 
 class RunContext(Generic[Deps]):
@@ -78,6 +93,11 @@ class RunContext(Generic[Deps]):
         fields = {"run_id": self._run.run_id, "node": ref.node, "scope": ref.scope, "round": ref.round}
         return logging.LoggerAdapter(logging.getLogger("graphrt.run"), fields)
 
+    @property
+    def watched(self) -> bool:
+        """Whether somebody reads the run's events: without a reader nothing has to be streamed."""
+        return self._run.core.sink is not None
+
     def emit(self, type: str, data: Mapping[str, Any] | None = None) -> None:  # noqa: A002 - the event's own word
         """Put an event of your own into the run's stream; its type starts with `custom.` or is one of the engine's.
 
@@ -87,6 +107,11 @@ class RunContext(Generic[Deps]):
             GraphError: The step has ended, or the type belongs to the engine alone.
         """
         self._alive("emit")
+        if not type.startswith("custom.") and type not in OPEN_EVENTS:
+            raise GraphError(
+                f"event type {type!r} is not a node's to emit",
+                hint=f"call it 'custom.{type}', or use one of {', '.join(sorted(OPEN_EVENTS))}",
+            )
         self._run.emit(self._step, type, dict(data or {}))
 
     def send_text(self, chunk: str) -> None:
@@ -97,6 +122,23 @@ class RunContext(Generic[Deps]):
         """
         self._alive("send_text")
         self._run.send_text(self._step, chunk)
+
+    def record_usage(self, usage: TokenUsage | None) -> None:
+        """Add to `RunResult.usage` what a model call has reported; None is unknown, and adds nothing."""
+        self._run.add_usage(usage)
+
+    def annotate(self, name: str, value: str | bool | float) -> None:
+        """Set an attribute on the span of this step; nothing happens when the run is not traced."""
+        if self._run.observer is not None:
+            self._run.observer.annotate(self._step, name, value)
+
+    def shared(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """Give what the steps of this activation of the graph share under *key*; the first to ask makes it.
+
+        It lives as long as the run and is not stored: after a resume it is made anew. The items of a map share it
+        with the graph around them; another activation of the graph has its own.
+        """
+        return cast("_T", self._run.share(self._step.frame.scope.graph, key, make))
 
     def _alive(self, method: str) -> None:
         if self._step.state not in LIVE_STATES:

@@ -165,6 +165,25 @@ class BudgetTracker:
         with self._lock:
             self.tokens += used - (reserved or 0)
 
+    def count_tokens(self, counted: int | None, used: int) -> int | None:
+        """Count what a call reports on its way, as far as that is more than was *counted* for it before.
+
+        Returns:
+            What is counted for it now, to be given here or to `settle_tokens` the next time.
+
+        Raises:
+            LimitExceededError: The limit has been passed: the call is to be stopped. Its tokens are counted.
+        """
+        limit = self.budget.tokens
+        if limit is None or used <= (counted or 0):
+            return counted
+        with self._lock:
+            self.tokens += used - (counted or 0)
+            passed = self.tokens > limit
+        if passed:
+            raise _spent("tokens", limit)
+        return used
+
     def release_request(self, reserved: int | None) -> None:
         """Take back the tokens of a call that never reached a model."""
         if reserved is not None and self.budget.tokens is not None:

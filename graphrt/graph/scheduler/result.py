@@ -134,7 +134,14 @@ def _record(step: Step) -> StepRecord:
 
 def _termination(status: RunStatus, error: BaseException | None) -> Termination:
     code = error.limit if status is RunStatus.STOPPED and isinstance(error, LimitExceededError) else None
-    return Termination(_KINDS[status], code, str(error) if error is not None else None)
+    return Termination(_KINDS[status], code, _text_of(error) if error is not None else None)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a class of the user's, whose text may fail as well
+        return f"<{type(error).__name__} without a text>"
 
 
 def annotate(run: GraphScheduler) -> None:

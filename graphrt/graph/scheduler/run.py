@@ -30,14 +30,14 @@ from graphrt.graph.states import NodeState
 from graphrt.threads import call_soon
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Hashable, Mapping
     from datetime import datetime
 
     from anyio.abc import TaskGroup
     from anyio.lowlevel import EventLoopToken
 
     from graphrt.graph.compiled import Program
-    from graphrt.graph.core.records import MapRun, Step
+    from graphrt.graph.core.records import MapRun, Scope, Step
     from graphrt.graph.protocols import Question, RunEvent
     from graphrt.policies import Budget
 
@@ -104,6 +104,8 @@ class GraphScheduler:
         self._cancelled: type[BaseException] = anyio.get_cancelled_exc_class()
         self._thread = threading.get_ident()
         self._usage: Any = None
+        self._shared: dict[tuple[Scope, Hashable], Any] = {}
+        """What the steps of a graph's scope share, by the key they chose."""
         self._waking = False
         self._extra = False
         """Whether tasks other than workers have been started."""
@@ -120,6 +122,13 @@ class GraphScheduler:
         if usage is not None:
             self._usage = usage if self._usage is None else self._usage + usage
 
+    def share(self, scope: Scope, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Give what the steps of a graph's scope share under *key*, made when it is first asked for."""
+        place = (scope, key)
+        if place not in self._shared:
+            self._shared[place] = make()
+        return self._shared[place]
+
     @property
     def deadline(self) -> datetime | None:
         """When the run is out of time, in UTC; None without a limit."""
@@ -135,6 +144,8 @@ class GraphScheduler:
         """
         core = self.core
         self.token = anyio.lowlevel.current_token()
+        if self.observer is not None:
+            self.observer.run_started(value, self.base)
         try:
             async with anyio.create_task_group() as self.tasks:
                 self._slice = now = time.time()
@@ -150,7 +161,11 @@ class GraphScheduler:
         except self._cancelled:
             self._cancelled_outside()
             raise
+        except BaseExceptionGroup as group:  # nothing of a node comes here: a fault of the engine leaves bare too
+            raise _first_of(group) from None
         finally:
+            if self.observer is not None:
+                self.observer.run_ended(core.outcome)
             self.ended.set()
 
     def _cancelled_outside(self) -> None:
@@ -240,7 +255,7 @@ class GraphScheduler:
                 self.give_slots(limits)
                 self.settle()
                 continue
-            if runner.plain and self.observer is None:
+            if runner.plain:
                 await self._plain(step, scope, limits)
             else:
                 await steps.run_step(self, step, scope, limits)
@@ -259,6 +274,8 @@ class GraphScheduler:
             else:
                 coro = self.call(step)
             context = self.base.copy()
+            if self.observer is not None:
+                self.observer.enter(step, context)
             try:
                 pending = context.run(coro.send, None)
             except StopIteration as end:
@@ -280,7 +297,7 @@ class GraphScheduler:
             if limits:
                 self.give_slots(limits)
             check = runner.check
-            problem = steps.mismatch(step, value) if check is not None and not check(value) else None
+            problem: Exception | None = steps.mismatch(step, value) if check is not None and not check(value) else None
             if problem is None:
                 problem = core.step_finished(step, value, time.time())
             if problem is not None:
@@ -291,7 +308,7 @@ class GraphScheduler:
         """Call the node's function with the step's inputs."""
         runner = step.node.run
         binder = step.node.binder
-        ctx = RunContext(self, step) if binder.needs_context else None
+        ctx: RunContext[Any] | None = RunContext(self, step) if binder.needs_context else None
         if runner.positional:
             return runner.fn(*binder.values(self.core, step, ctx))
         return runner.fn(**binder.inputs(self.core, step, ctx))
@@ -453,7 +470,9 @@ class GraphScheduler:
         core = self.core
         step = core.asked.get(question_id)
         if step is not None:
-            value = step.node.decl.target.accept(value)
+            decl = step.node.decl
+            assert decl is not None
+            value = decl.target.accept(value)
         going = core.answered(question_id, value, time.time())
         if going is not None:
             steps.finish(self, going, value)
@@ -479,11 +498,6 @@ class GraphScheduler:
         """Whether *error* is the event loop's cancellation."""
         return isinstance(error, self._cancelled)
 
-    def graph_started(self, step: Step) -> None:
-        """Tell the observer that a step opens the scope of its graph."""
-        if self.observer is not None:
-            self.observer.graph_started(step)
-
     def graph_timed_out(self, step: Step, seconds: float) -> None:
         """The time of a step that holds a graph is up."""
         error = TimeoutError(f"node {step.node.name!r} did not finish within {seconds:g} s of work")
@@ -491,8 +505,12 @@ class GraphScheduler:
         self.settle()
         self.wake()
 
-    def start_task(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
+    def start_task(self, fn: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> None:
         """Start a task that lives as long as the run at most."""
         self._extra = True
         self.tasks.start_soon(fn, *args)
 
+
+def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first

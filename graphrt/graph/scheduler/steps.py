@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,10 @@ from graphrt.graph.values import copy_value
 from graphrt.threads import ThreadIterator, run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from graphrt.graph.core.records import MapRun, Slots, Step
+    from graphrt.graph.protocols import Question
     from graphrt.graph.scheduler.run import GraphScheduler
     from graphrt.graph.scheduler.runner import Fallback, Runner
 
@@ -116,7 +118,6 @@ async def holder_fallback(run: GraphScheduler, step: Step, scope: anyio.CancelSc
 
 
 def _enter_graph(run: GraphScheduler, step: Step, runner: Runner) -> None:
-    run.graph_started(step)
     run.core.enter_graph(step, time.time())
     if runner.step_timeout is not None and step.child is not None:
         run.clocks.add(step, runner.step_timeout)
@@ -152,14 +153,21 @@ async def _call_on_ask(run: GraphScheduler, step: Step) -> None:
     question = run.core.questions.get(key)
     if question is None:
         return
+    context = run.base.copy()
+    if run.observer is not None:
+        run.observer.enter(step, context)
     try:
-        run.answer(key, await run.on_ask(question))
+        run.answer(key, await drive(_ask_person(run.on_ask, question), context, run.suspended))
     except Exception as error:  # noqa: BLE001 - on_ask is user code: its error is the asking step's
         if step.state is NodeState.WAITING:
             run.core.questions.pop(key, None)
             run.core.step_failed(step, error, time.time())
             run.settle()
             run.wake()
+
+
+async def _ask_person(on_ask: Callable[[Question], Awaitable[Any]], question: Question) -> Any:
+    return await on_ask(question)
 
 
 class Work:
@@ -231,7 +239,8 @@ class Work:
         await self._take()
         observer = run.observer
         self.context = run.base.copy()
-        span = observer.attempt_started(step, number, self.context) if observer is not None else None
+        if observer is not None:
+            observer.attempt_started(step, number, self.context)
         try:
             value = await self._timed()
             if runner.check is not None and not runner.check(value):
@@ -240,11 +249,11 @@ class Work:
                     raise problem
         except BaseException as error:
             if observer is not None:
-                observer.attempt_ended(step, span, error)
+                observer.attempt_ended(step, error, error is self.out_of_time)
             raise
         else:
             if observer is not None:
-                observer.attempt_ended(step, span, None)
+                observer.attempt_ended(step, None, False)
             return value
         finally:
             self._give()
@@ -276,7 +285,7 @@ class Work:
     async def _in_thread(self) -> Any:
         run, step = self.run, self.step
         core = run.core
-        ctx = RunContext(run, step) if step.node.binder.needs_context else None
+        ctx: RunContext[Any] | None = RunContext(run, step) if step.node.binder.needs_context else None
         inputs = step.node.binder.inputs(core, step, ctx)
         fn = self.runner.fn
         if self.runner.positional:
@@ -295,33 +304,32 @@ class Work:
     # ------------------------------------------------------------ what an attempt holds
 
     async def _take(self) -> None:
-        """Take slots, the node's limiter and its rate; the time it takes counts in no timeout."""
+        """Take slots, the node's rate and its limiter; the time it takes counts in no timeout."""
         runner, run = self.runner, self.run
-        if self.holding and runner.limiter is None and runner.rate is None:
+        if (self.holding or not self.limits) and runner.limiter is None and runner.rate is None:
             return
-        began = anyio.current_time()
+        left = 0.0
+        if self.span is not None:
+            left = self.span.deadline - anyio.current_time()
+            self.span.deadline = math.inf
         run.clocks.held.add(self.step)
         try:
+            await self._take_slots()
             if runner.rate is not None and (pause := runner.rate.reserve()) > 0:
-                self._give()
                 run.suspended()
                 await anyio.sleep(pause)
             if runner.limiter is not None and not runner.limiter.acquire_nowait():
-                self._give_slots_only()
                 run.suspended()
                 await runner.limiter.acquire()
-            try:
-                await self._take_slots()
-            except BaseException:
-                if runner.limiter is not None:
-                    runner.limiter.release()
-                raise
+        except BaseException:
+            self._give_slots_only()
+            raise
         finally:
             run.clocks.held.discard(self.step)
             if run.clocks.watching:
                 run.clocks.look()
             if self.span is not None:
-                self.span.deadline += anyio.current_time() - began
+                self.span.deadline = anyio.current_time() + left
 
     async def _take_slots(self) -> None:
         if self.limits and not self.holding:
@@ -350,14 +358,16 @@ class Work:
         data = {"attempt": step.attempts, "error": error, "fallback": self.fallbacks_used}
         run.core.note("attempt.failed", step, data, time.time())
         fn = fallback.fn
-        if fn is None:
+        context = run.base.copy() if fn is not None else None
+        if run.observer is not None:
+            run.observer.fallback_started(step, error, context)
+        if fn is None or context is None:
             value = copy_value(fallback.constant, where=step.node.name, warned=None)
         else:
             given = step.node.binder.inputs(run.core, step, RunContext(run, step))
             args: list[Any] = []
             for source in fallback.inputs:
                 args.append(RunContext(run, step) if source == "ctx" else error if source == "" else given[source])
-            context = run.base.copy()
             coro = fn(*args) if fallback.is_async else run_in_thread(_named(lambda: fn(*args), fn))
             value = await drive(coro, context, run.suspended)
         problem = mismatch(step, value)

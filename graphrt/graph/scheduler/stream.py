@@ -38,6 +38,22 @@ class CancelAnswer:
     """Steps that still clean up, when the outcome is `stopping`."""
 
 
+def guarded(on_event: Callable[[RunEvent], Any] | None) -> Callable[[RunEvent], None] | None:
+    """Let a reader's mistakes stay its own: what *on_event* raises is logged, and the run goes on."""
+    if on_event is None:
+        return None
+
+    def tell(event: RunEvent) -> None:
+        try:
+            on_event(event)
+        except Exception:
+            import logging
+
+            logging.getLogger("graphrt.run").exception("on_event failed on event %s (%s)", event.sequence, event.type)
+
+    return tell
+
+
 class RunStream:
     """One run, watched from inside `async with`. Leaving the block early cancels the run and waits for it."""
 
@@ -47,7 +63,7 @@ class RunStream:
         value: Any,
         *,
         check: bool = True,
-        on_event: Callable[[RunEvent], Any] | None = None,
+        on_event: Callable[[RunEvent], None] | None = None,
     ) -> None:
         self._begin = begin
         self._value = value

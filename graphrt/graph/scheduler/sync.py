@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.lowlevel
 
-from graphrt.threads import call_soon
+from graphrt.threads import call_soon, copy_for_thread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -61,7 +60,7 @@ def run_sync(fn: Callable[[], Awaitable[T]], *, backend: str = "asyncio") -> T:
     call, waits for it to clean up, and raises `KeyboardInterrupt`.
     """
     call = _Call(fn, backend)
-    context = copy_context()
+    context = copy_for_thread()
     thread = threading.Thread(target=context.run, args=(call.run,), name="graphrt-run-sync", daemon=True)
     thread.start()
     try:

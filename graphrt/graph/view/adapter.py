@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphrt.graph.compiled import EdgeKind
 from graphrt.graph.states import NodeState
@@ -30,7 +30,7 @@ _WORST = (
 """Of several steps of one node the most telling state is drawn."""
 
 
-def to_networkx(program: Program) -> MultiDiGraph:
+def to_networkx(program: Program) -> MultiDiGraph[Any]:
     """Give a networkx copy of the graph; changing it changes nothing else.
 
     Nodes have `kind`, `label`, `timeout`, `retry` and `plugin_ids`; edges have `kind` ("normal", "conditional",
@@ -38,7 +38,7 @@ def to_networkx(program: Program) -> MultiDiGraph:
     """
     import networkx as nx
 
-    graph: MultiDiGraph = nx.MultiDiGraph(name=program.name)
+    graph: MultiDiGraph[Any] = nx.MultiDiGraph(name=program.name)
     for node in (program.start, *program.nodes, program.end):
         decl = node.decl
         graph.add_node(

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from graphrt.graph.view.layout_align import Fan, Pull, coordinates
 from graphrt.graph.view.layout_edges import Drawn, lead, runs
 from graphrt.graph.view.layout_lane import insert_lanes
 from graphrt.graph.view.layout_order import order
-from graphrt.graph.view.layout_place import Walls, insert_walls, room, straight
+from graphrt.graph.view.layout_place import Room, Walls, insert_walls, room, straight
 from graphrt.graph.view.layout_plan import Plan, loop_label, plan
-from graphrt.graph.view.layout_ports import ports
+from graphrt.graph.view.layout_ports import CLEAR, ports
 from graphrt.graph.view.layout_rank import main_line
 from graphrt.graph.view.layout_rows import Bands, bands
 from graphrt.graph.view.sizes import CHIP_HEIGHT, TITLE_SIZE, NodeSize, chip_text, chip_width
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _TITLE_LIMIT: Final = 220.0
 _TITLE_MARGIN: Final = 12.0
+_SPREAD: Final = 3
 _WEIGHT: Final = {"error": 1, "conditional": 9}
 _USUAL_WEIGHT: Final = 10
 """How much an edge counts in the search for the main line."""
@@ -152,10 +154,12 @@ def _lines(drawing: Drawing, made: Plan, walls: list[Walls], widths: list[float]
         made.grid.positions(),
     )
     fans = [
-        Fan(node, tuple(made.chains[down[way]][1] for way in ways)) for node, ways in line.leaving.items()
+        Fan(node, tuple(made.chains[down[way]][1] for way in ways), below=True)
+        for node, ways in line.leaving.items()
     ]
     fans += [
-        Fan(node, tuple(made.chains[down[way]][-2] for way in ways)) for node, ways in line.entering.items()
+        Fan(node, tuple(made.chains[down[way]][-2] for way in ways), below=False)
+        for node, ways in line.entering.items()
     ]
     rigid += [made.chains[down[way]] for way in line.arcs]
     long = sorted((chain[1:-1] for chain in made.chains.values()), key=lambda chain: -len(chain))
@@ -170,7 +174,24 @@ def _lines(drawing: Drawing, made: Plan, walls: list[Walls], widths: list[float]
             distances.distance[wall.left[0], entered] = max(
                 distances.distance.get((wall.left[0], entered), 0.0), wide
             )
+    _make_room_beside_routers(drawing, made, distances)
     return coordinates(made.grid, distances, rigid=kept, chosen=chosen, pulls=pulls, fans=fans)
+
+
+def _make_room_beside_routers(drawing: Drawing, made: Plan, distances: Room) -> None:
+    """Keep two or three branches of a router so far apart that the outer ones can leave it at its sides."""
+    place = made.grid.positions()
+    branches: dict[int, list[int]] = {}
+    for chain in made.chains.values():
+        if drawing.nodes[chain[0]].kind == "router":
+            branches.setdefault(chain[0], []).append(chain[1])
+    for router, items in branches.items():
+        wide = made.sizes[router].width / 2 + CLEAR + 1
+        ordered = sorted(items, key=lambda item: place[item])
+        for left, right in pairwise(ordered if len(ordered) <= _SPREAD else ()):
+            if place[right] == place[left] + 1:
+                least = math.ceil(wide * 2 if len(ordered) == _SPREAD - 1 else wide)
+                distances.distance[left, right] = max(distances.distance[left, right], least)
 
 
 def _enters(made: Plan, group: int, item: int) -> bool:

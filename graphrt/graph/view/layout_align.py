@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _ROUNDS: Final = 6
 _ROUNDS_OF_LARGE: Final = 4
+_FANS: Final = 40
 _FAR: Final = 1e9
 _ALIGNED: Final = 100.0
 _ALIGNED_OF_LARGE: Final = 40.0
@@ -44,10 +45,12 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Fan:
-    """A node that wants to stand in the middle of its equal branches, which begin with *items*."""
+    """A node that wants to stand in the middle of its equal branches, the next items of which are *items*."""
 
     node: int
     items: tuple[int, ...]
+    below: bool
+    """Whether the branches part below the node, and do not meet above it."""
 
 
 def coordinates(
@@ -72,7 +75,11 @@ def coordinates(
     units = _Units(grid, room, near)
     units.gather(x)
     units.shorten(x)
-    units.settle(x, pulls, fans)
+    sides = {units.root[pull.item]: pull.rightwards for pull in pulls}
+    centred = sorted(fans, key=lambda fan: (grid.row[fan.node], fan.below))
+    for fan in centred[:_FANS]:
+        units.centre(x, fan, sides)
+    units.settle(x, sides, centred)
     x = [x[unit] for unit in units.root]
     start = min((value - left for value, left in zip(x, grid.left, strict=True)), default=0.0)
     return [value - start for value in x]
@@ -83,6 +90,7 @@ class _Units:
 
     def __init__(self, grid: Grid, room: Room, aligned: Mapping[int, int]) -> None:
         count = len(grid.role)
+        self.row = grid.row
         self.root = list(range(count))
         for row in grid.rows:
             for item in row:
@@ -159,23 +167,49 @@ class _Units:
         for unit, place in number.items():
             x[unit] = points[place]
 
-    def settle(self, x: list[float], pulls: Iterable[Pull], fans: Iterable[Fan]) -> None:
+    def centre(self, x: list[float], fan: Fan, sides: Mapping[int, bool]) -> None:
+        """Shift all below a fan sideways to bring its node to its middle, unless something is in the way."""
+        first = self.row[fan.node] + fan.below
+        middle = _middle([x[self.root[item]] for item in fan.items])
+        shift = x[self.root[fan.node]] - middle if fan.below else middle - x[self.root[fan.node]]
+        if not shift:
+            return
+        before = x[:]
+        for unit in self.order:
+            if self.row[unit] >= first and unit not in sides:
+                x[unit] += shift
+        for _ in range(_ROUNDS):
+            for unit in self.order:
+                if unit in sides:
+                    self._pull(x, unit, rightwards=sides[unit])
+        if any(x[right] - x[left] < distance for (left, right), distance in self.apart.items()):
+            x[:] = before
+
+    def settle(self, x: list[float], sides: Mapping[int, bool], fans: Sequence[Fan]) -> None:
         """Move walls and lanes to what they enclose, and what has several best places to the middle one."""
-        sides = {self.root[pull.item]: pull.rightwards for pull in pulls}
-        branches = {self.root[fan.node]: [self.root[item] for item in fan.items] for fan in fans}
+        branches: dict[int, list[int]] = {}
+        for fan in fans:
+            branches.setdefault(self.root[fan.node], [self.root[item] for item in fan.items])
         for turn in range(_ROUNDS):
             for unit in self.order if turn % 2 else reversed(self.order):
-                low, high = self.lowest(unit, x), self.highest(unit, x)
                 if unit in sides:
-                    edge = high if sides[unit] else low
-                    wanted = edge if abs(edge) < _FAR else x[unit]
+                    self._pull(x, unit, rightwards=sides[unit])
                 elif unit in branches:
-                    wanted = _middle([x[other] for other in branches[unit]])
-                elif self.above[unit] and self.below[unit]:
-                    continue
-                else:
-                    wanted = _middle([x[other] for other in self.above[unit] or self.below[unit] or [unit]])
-                x[unit] = min(max(wanted, low), max(high, low))
+                    self._move(x, unit, _middle([x[other] for other in branches[unit]]))
+                elif not (self.above[unit] and self.below[unit]):
+                    near = self.above[unit] or self.below[unit] or [unit]
+                    self._move(x, unit, _middle([x[other] for other in near]))
+
+    def _pull(self, x: list[float], unit: int, *, rightwards: bool) -> None:
+        """Move a wall or lane to what it encloses."""
+        edge = self.highest(unit, x) if rightwards else self.lowest(unit, x)
+        if abs(edge) < _FAR:
+            self._move(x, unit, edge)
+
+    def _move(self, x: list[float], unit: int, wanted: float) -> None:
+        """Move a unit to where it is wanted, as far as there is room."""
+        low, high = self.lowest(unit, x), self.highest(unit, x)
+        x[unit] = min(max(wanted, low), max(high, low))
 
     def highest(self, unit: int, x: Sequence[float]) -> float:
         """Return how far to the right a unit can move."""

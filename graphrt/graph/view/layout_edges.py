@@ -157,7 +157,7 @@ class _Router:
                 self.x[node] + self.made.sizes[node].width / 2 + reach + 2 + chip_width(label) / 2,
                 middle,
             )
-            line = loop(right, middle, reach, 5.0 + 3.5 * place)
+            line = loop(right, middle, reach, min(5.0 + 6.5 * place, self.made.sizes[node].height / 2 - 4))
             yield edge, Drawn(line, chip if last else None, bool(self.made.paths[node]))
 
 

@@ -26,7 +26,8 @@ _SNAP: Final = 30.0
 """How far from the middle of a node an edge may meet it so as to stay straight, in pixels."""
 
 _LEAST_GAP: Final = 9.0
-_CLEAR: Final = 14.0
+CLEAR: Final = 14.0
+"""What an edge needs beyond the side of a rhombus to leave it there, in pixels."""
 
 
 @dataclass(slots=True)
@@ -96,12 +97,12 @@ def _spread(ends: Sequence[_End], reach: float) -> dict[int, float]:
     lines = [ordered[place].towards for place in straight]
     if not straight or any(right - left < _LEAST_GAP for left, right in pairwise(lines)):
         middle = sum(straight) / len(straight) if straight else (len(ordered) - 1) / 2
-        furthest = max(middle, len(ordered) - 1 - middle)
-        gap = min(_GAP, reach / furthest) if furthest else 0.0
-        return {end.edge: (place - middle) * gap for place, end in enumerate(ordered)}
+        return _evenly(ordered, middle, reach)
     first, last = straight[0], straight[-1]
-    left = min(_GAP, (reach + lines[0]) / first) if first else 0.0
-    right = min(_GAP, (reach - lines[-1]) / (len(ordered) - 1 - last)) if last < len(ordered) - 1 else 0.0
+    left = min(_GAP, (reach + lines[0]) / first) if first else _GAP
+    right = min(_GAP, (reach - lines[-1]) / (len(ordered) - 1 - last)) if last < len(ordered) - 1 else _GAP
+    if min(left, right) < _LEAST_GAP:
+        return _evenly(ordered, (len(ordered) - 1) / 2, reach)
     found: dict[int, float] = {}
     for place, end in enumerate(ordered):
         if place < first:
@@ -111,6 +112,12 @@ def _spread(ends: Sequence[_End], reach: float) -> dict[int, float]:
         else:
             found[end.edge] = end.towards
     return found
+
+
+def _evenly(ordered: Sequence[_End], middle: float, reach: float) -> dict[int, float]:
+    furthest = max(middle, len(ordered) - 1 - middle)
+    gap = min(_GAP, reach / furthest) if furthest else 0.0
+    return {end.edge: (place - middle) * gap for place, end in enumerate(ordered)}
 
 
 def _leave_sideways(made: Plan, x: Sequence[float], found: Ports, node: int, ends: list[_End]) -> list[_End]:
@@ -129,7 +136,7 @@ def _leave_sideways(made: Plan, x: Sequence[float], found: Ports, node: int, end
 def _side_is_open(made: Plan, x: Sequence[float], found: Ports, node: int, end: _End, *, left: bool) -> bool:
     """Tell whether an edge can run level from the side of a node to its next line."""
     away = -end.towards if left else end.towards
-    if end.edge not in made.chains or away < made.sizes[node].width / 2 + _CLEAR:
+    if end.edge not in made.chains or away < made.sizes[node].width / 2 + CLEAR:
         return False
     if (node in made.loops and not left) or any(
         _meets_side(made, found, lane, node, left) for lane in made.lanes
@@ -141,8 +148,8 @@ def _side_is_open(made: Plan, x: Sequence[float], found: Ports, node: int, end: 
     return not any(
         item != node
         and (grid.left[item] or grid.right[item])
-        and x[item] + grid.right[item] > low - _CLEAR
-        and x[item] - grid.left[item] < high + _CLEAR
+        and x[item] + grid.right[item] > low - CLEAR
+        and x[item] - grid.left[item] < high + CLEAR
         for item in row
     )
 

@@ -31,17 +31,8 @@ _SHAPES: Final = {
 _ARROWS: Final = {"error": "-.->", "map": "==>", "gather": "==>"}
 _WORDS: Final = frozenset(
     {
-        "class",
-        "classDef",
-        "click",
-        "default",
-        "end",
-        "flowchart",
-        "graph",
-        "href",
-        "linkStyle",
-        "style",
-        "subgraph",
+        *("call", "class", "classDef", "click", "default", "end", "flowchart", "graph"),
+        *("href", "interpolate", "linkStyle", "style", "subgraph"),
     }
 )
 """What cannot be an id because the language means something by it."""
@@ -69,7 +60,7 @@ def _ids(ids: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
     found: dict[str, str] = {}
     for id in ids:
         word = re.sub(r"\W", "_", id, flags=re.ASCII)
-        if not word.strip("_") or word[0].isdigit() or word in _WORDS:
+        if not word or word[0] in "_0123456789" or word in _WORDS:
             word = f"n_{word}"
         free, number = word, 2
         while free in used:

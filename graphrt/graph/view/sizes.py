@@ -34,7 +34,7 @@ _LEAST: Final = 64.0
 _LEAST_ROUTER: Final = 92.0
 _PORT_MARGIN: Final = 10.0
 _SLANT_MARGIN: Final = 12.0
-_EDGE_ROOM: Final = 11.0
+_EDGE_ROOM: Final = 14.0
 _EDGE_LIMIT: Final = 240.0
 
 ICONS: Final = frozenset({"agent", "inference", "tool", "fallback", "ask", "graph", "plan_step", FOLDED})

@@ -96,6 +96,7 @@ _SHAPES: Final = (
     (".note", "font-size:11px"),
     (".chip text,.title", "font-size:11px"),
     (".title,.begin", "text-anchor:start"),
+    (".title", "paint-order:stroke;stroke-width:4px;stroke-linejoin:round"),
     (".name", "font-size:15px;font-weight:600"),
     (".sum", "font-size:12px"),
     (".strong", "font-weight:600"),
@@ -137,8 +138,9 @@ def _colours(palette: Palette) -> Iterator[tuple[str, str]]:
     yield ".line,.tail", f"stroke:{palette.line}"
     yield ".head", f"fill:{palette.line}"
     yield ".tail", f"fill:{palette.canvas}"
-    yield ".chip rect,.cover", f"fill:{palette.canvas}"
+    yield ".chip rect", f"fill:{palette.canvas}"
     yield ".framed rect", f"fill:{palette.frame}"
+    yield ".title", f"stroke:{palette.frame}"
     yield ".frame", f"fill:{palette.frame};stroke:{palette.frame_line}"
     yield ".e-error .line", f"stroke:{palette.error}"
     yield ".e-error .head", f"fill:{palette.error}"

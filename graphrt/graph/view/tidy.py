@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Final
 
@@ -120,40 +119,40 @@ def _tidy_edges(drawing: Drawing) -> tuple[DrawnEdge, ...]:
 
 
 def fold(drawing: Drawing, limit: int = FOLD_ABOVE) -> Drawing:
-    """Close groups of a tidy *drawing*, the innermost and largest first, until *limit* nodes are left.
+    """Close the groups of a tidy *drawing*, the innermost first, until at most *limit* nodes are left.
 
     A closed group is one node of kind ``folded`` with the group's id: it tells how many nodes it holds, and
-    shows the state among theirs that most needs to be seen. A drawing without groups stays as it is.
+    shows the state among theirs that most needs to be seen. Groups at the same depth are closed together. A
+    drawing without groups stays as it is.
     """
     parents = {group.id: group.parent for group in drawing.groups}
     depth = {group: len(lineage(group, parents)) for group in parents}
     while len(drawing.nodes) > limit and drawing.groups:
         deepest = max(depth[group.id] for group in drawing.groups)
-        held = Counter(node.group for node in drawing.nodes)
-        inner = [group for group in drawing.groups if depth[group.id] == deepest]
-        drawing = _close(drawing, max(inner, key=lambda group: held[group.id]))
+        drawing = _close(drawing, [group for group in drawing.groups if depth[group.id] == deepest])
     return drawing
 
 
-def _close(drawing: Drawing, group: DrawnGroup) -> Drawing:
-    inside = [node for node in drawing.nodes if node.group == group.id]
-    taken = {node.id for node in drawing.nodes} - {node.id for node in inside}
-    id = group.id
-    while id in taken:
-        id += "'"
-    box = _box(group, id, inside)
-    stands_for = {node.id: id for node in inside}
-    nodes: list[DrawnNode] = []
+def _close(drawing: Drawing, groups: list[DrawnGroup]) -> Drawing:
+    inside: dict[str | None, list[DrawnNode]] = {group.id: [] for group in groups}
     for node in drawing.nodes:
-        if node.id not in stands_for:
-            nodes.append(node)
-        elif node is inside[0]:
-            nodes.append(box)
+        if node.group in inside:
+            inside[node.group].append(node)
+    taken = {node.id for node in drawing.nodes if node.group not in inside}
+    boxes: dict[str | None, DrawnNode] = {}
+    for group in groups:
+        id = group.id
+        while id in taken:
+            id += "'"
+        taken.add(id)
+        boxes[group.id] = _box(group, id, inside[group.id])
+    stands_for = {node.id: boxes[group].id for group, nodes in inside.items() for node in nodes}
+    nodes = dict.fromkeys(boxes.get(node.group, node) for node in drawing.nodes)
     return replace(
         drawing,
         nodes=tuple(nodes),
         edges=_merged(drawing.edges, stands_for),
-        groups=tuple(other for other in drawing.groups if other.id != group.id),
+        groups=tuple(group for group in drawing.groups if group.id not in inside),
     )
 
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
-from graphrt.telemetry_export import JsonLinesSpanExporter
+from graphrt.telemetry import JsonLinesSpanExporter
 
 
 def exported(path: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,157 @@
+"""Calls that a person has to approve: refused before anybody is asked, asked about, then made or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from graphrt.errors import GraphError, GraphTypeError
+from graphrt.graph.protocols import NodeKind
+from graphrt.graph.signature import NodeSignature, Param
+from graphrt.messages import Message, ToolCall
+from graphrt.nodes.tool import CALL, ToolNode, answer, tool_context
+from graphrt.tools.base import ToolResult
+from graphrt.tools.executor import refuse_call
+from graphrt.tools.permission import PermissionDecision
+
+if TYPE_CHECKING:
+    from graphrt.graph.scheduler.context import RunContext
+    from graphrt.tools.base import Tool, ToolContext
+    from graphrt.tools.permission import PermissionChecker
+
+
+class Approval(BaseModel):
+    """A person's word on one call of a tool; `True` and `False` are short for one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    approved: bool
+    reason: str | None = None
+    """Why not; the model reads it."""
+    arguments: dict[str, Any] | None = None
+    """Arguments to call the tool with, in the place of the model's."""
+
+
+class RefusedCall(ToolCall):
+    """A call that is not made, and about which nobody is asked."""
+
+    refusal: str
+    """What the model is told."""
+
+
+class CallNode:
+    """Take one call of a reply to its tool; a call that cannot be made is marked before a person is asked."""
+
+    kind = NodeKind.ROUTER
+    name = "call"
+    signature = NodeSignature((CALL,), RefusedCall | ToolCall)
+
+    def __init__(self, tools: Mapping[str, Tool], permission: PermissionChecker | None) -> None:
+        """Take the tools that need approval, and who decides besides."""
+        self._tools = tools
+        self._permission = permission
+
+    async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> ToolCall:
+        """Give the call on.
+
+        Raises:
+            Exception: What the permission checker raised.
+        """
+        call: ToolCall = inputs["call"]
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return call
+        refused = await refuse_call(tool, call, tool_context(ctx, call), permission=self._permission)
+        if refused is None:
+            return call
+        return RefusedCall.model_validate({**call.model_dump(), "refusal": refused.text})
+
+
+class RefusedNode:
+    """Tell the model why its call is not made."""
+
+    kind = NodeKind.TOOL
+    name = "refused"
+    signature = NodeSignature((CALL,), Message)
+
+    async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> Message:
+        """Answer the call, which counts in no budget."""
+        call: RefusedCall = inputs["call"]
+
+        async def make() -> ToolResult:
+            return ToolResult.error(call.refusal)
+
+        return await answer(call, ctx, make)
+
+
+class ApprovalNode:
+    """Ask a person about one call of a tool."""
+
+    kind = NodeKind.ASK
+    signature = NodeSignature((CALL,), Approval)
+
+    def __init__(self, tool: Tool, tool_id: str) -> None:
+        """Take the tool, and the name that the model calls it by."""
+        self._tool = tool
+        self._id = tool_id
+        self.name = f"approve:{tool_id}"
+
+    def question_for(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Show the call: `{"tool", "description", "arguments", "tool_call_id"}`."""
+        call: ToolCall = inputs["call"]
+        return {
+            "tool": self._id,
+            "description": self._tool.descriptor.description,
+            "arguments": call.arguments,
+            "tool_call_id": call.id,
+        }
+
+    def accept(self, answer: Any) -> Approval:
+        """Read an `Approval`, the mapping of one, True or False.
+
+        Raises:
+            GraphTypeError: It is none of these.
+        """
+        if isinstance(answer, bool):
+            return Approval(approved=answer)
+        if isinstance(answer, PermissionDecision):
+            return Approval(approved=answer.allowed, reason=answer.reason)
+        try:
+            return Approval.model_validate(answer)
+        except ValidationError as error:
+            raise GraphTypeError(
+                f"{answer!r} is no answer to {self.name!r}",
+                hint="answer True, False, or {'approved': ..., 'reason': ..., 'arguments': ...}",
+            ) from error
+
+    async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> Approval:
+        """Refuse: the engine asks, and does not call."""
+        raise GraphError(f"node {self.name!r} asks a person, and is not called")
+
+
+class ApprovedToolNode(ToolNode):
+    """Answer a call on which a person has decided."""
+
+    @property
+    def signature(self) -> NodeSignature:
+        """Takes `call` and `approval`, and gives a `Message` of role `tool`."""
+        return NodeSignature((CALL, Param("approval", Approval)), Message)
+
+    async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> Message:
+        """Answer the call; arguments that the person changed are checked like the model's.
+
+        Raises:
+            LimitExceededError: The run's budget of tool calls is spent; the tool was not called.
+        """
+        call: ToolCall = inputs["call"]
+        approval: Approval = inputs["approval"]
+
+        async def approve(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> PermissionDecision:
+            return PermissionDecision(approval.approved, approval.reason)
+
+        if approval.arguments is None:
+            return await self.call(call, ctx, approve=approve)
+        edited = call.model_copy(update={"arguments": approval.arguments})
+        return await self.call(edited, ctx, permission=self._permission, approve=approve)
