@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from graphrt.errors import GraphError
 from graphrt.graph.graph import CompiledGraph
 from graphrt.graph.protocols import NodeKind
-from graphrt.graph.workflow import Workflow, graph_signature
+from graphrt.graph.reading import graph_signature
 
 if TYPE_CHECKING:
     from graphrt.graph.scheduler.context import RunContext

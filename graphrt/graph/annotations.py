@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import builtins
-import inspect
 import sys
 from collections import ChainMap
+from contextlib import suppress
 from enum import Enum
 from functools import lru_cache
 from types import NoneType, SimpleNamespace, UnionType
@@ -236,13 +236,22 @@ def _places(fn: Any, localns: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     if parameters := getattr(fn, "__type_params__", ()):
         nearest.append({one.__name__: one for one in parameters})
     if getattr(fn, "__closure__", None):
-        nearest.append(dict(inspect.getclosurevars(fn).nonlocals))
+        nearest.append(_closure_of(fn))
     if "<locals>" in qualname:
         return [*nearest, *around, outside, _BUILTINS]
     holder = outside.get(qualname.partition(".")[0]) if "." in qualname else None
     if isinstance(holder, type):
         nearest.append(dict(vars(holder)))
     return [*nearest, outside, _BUILTINS, *around]
+
+
+def _closure_of(fn: Any) -> dict[str, Any]:
+    """Give what *fn* uses of the functions around it, without what is assigned only later."""
+    found = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__, strict=True):
+        with suppress(ValueError):  # nothing has been assigned yet
+            found[name] = cell.cell_contents
+    return found
 
 
 @lru_cache(maxsize=512)

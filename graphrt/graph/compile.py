@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from graphrt.graph import bind, reach, typecheck
 from graphrt.graph.binding import How
 from graphrt.graph.checks import check_declared
 from graphrt.graph.compiled import EdgeKind, Program
-from graphrt.graph.protocols import HoldsGraph, NodeKind
+from graphrt.graph.protocols import HoldsGraph
 from graphrt.graph.signature import MISSING
 from graphrt.graph.state import StateSpec
 from graphrt.graph.structure import common_depth, lay_out
@@ -48,7 +47,6 @@ def compile_graph(decl: GraphDecl) -> Program:
     _check_types(program)
     program.check_input = _check_of(decl.input)
     program.check_output = _check_of(decl.output)
-    program.fingerprint = _fingerprint(program)
     return program
 
 
@@ -97,12 +95,13 @@ def _find_choices(node: CompiledNode) -> None:
 
 def _check_iterators(program: Program) -> None:
     """An iterator has one reader, a map; its map edge has no condition (E10a, E22)."""
+    is_iterator = typecheck.remembered(typecheck.is_iterator_type)
     for node in program.nodes:
         decl = node.decl
         assert decl is not None
         signature = decl.signature
-        lazy = signature.is_async_gen or signature.is_gen or typecheck.is_iterator_type(signature.returns)
-        if not lazy:
+        node.lazy = signature.is_async_gen or signature.is_gen or is_iterator(signature.returns)
+        if not node.lazy:
             continue
         if len(node.out) != 1 or node.out[0].map is None:
             raise GraphError(
@@ -258,37 +257,3 @@ def _compare(program: Program, given: Any, one: Bind, who: str) -> None:
         f"{typecheck.describe(one.param.annotation)}",
         hint="change one of the two annotations, or put a node between that converts the value",
     )
-
-
-# ---------------------------------------------------------------- fingerprint
-
-
-def _fingerprint(program: Program) -> str:
-    """A short hash of structure, names, declared types and versions; equal for equal graphs, in any process."""
-    digest = hashlib.sha256()
-    for line in describe(program):
-        digest.update(line.encode("utf-8", "backslashreplace"))
-        digest.update(b"\n")
-    return digest.hexdigest()[:32]
-
-
-def describe(program: Program) -> list[str]:
-    """List what the fingerprint is made of, one line a part: nodes, edges, held graphs."""
-    lines = [f"graph {program.name}"]
-    for node in program.nodes:
-        decl = node.decl
-        assert decl is not None
-        params = ", ".join(f"{p.name}: {typecheck.describe(p.annotation)}" for p in decl.signature.params)
-        returns = typecheck.describe(decl.signature.returns)
-        options = f"join={decl.join} side={decl.side} on_error={decl.on_error} version={decl.version}"
-        lines.append(f"node {node.name} {NodeKind(decl.kind)} ({params}) -> {returns} {options}")
-        if node.graph is not None:
-            lines.extend(f"{node.name}/{line}" for line in describe(node.graph))
-    for edge in program.edges:
-        d = edge.decl
-        if edge.kind is EdgeKind.GATHER:
-            continue
-        errors = ",".join(e.__name__ for e in d.errors) if d.errors is not None else ""
-        what = f"{d.kind} when={d.when is not None} errors={errors} into={d.into} case={d.case!r} {d.on_error}"
-        lines.append(f"edge {edge} {what} {d.min_success}")
-    return lines

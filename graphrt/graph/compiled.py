@@ -98,6 +98,7 @@ class CompiledNode:
         "header_of",
         "index",
         "kind",
+        "lazy",
         "name",
         "need",
         "next",
@@ -132,6 +133,8 @@ class CompiledNode:
         """Normal, map and member edges, in declaration order."""
         self.errors: tuple[CompiledEdge, ...] = ()
         self.branches: tuple[BranchDecl, ...] = ()
+        self.lazy = False
+        """Whether it yields the items of a map one by one."""
         self.conditional = False
         """Whether its end needs more than taking every edge."""
         self.next: CompiledEdge | None = None
@@ -173,7 +176,7 @@ class CompiledCycle:
         self.zero: tuple[tuple[int, ...], ...] = ()
         """zero[m]: edges to wait for, by slot, in a frame whose rounds deeper than m are first rounds."""
         self.orphans: tuple[tuple[CompiledNode, ...], ...] = ()
-        """orphans[m]: nodes of inner cycles that no edge reaches then."""
+        """orphans[m]: headers of the cycles right inside that no edge reaches then."""
         self.width = 0
         """Nodes and inner cycles that one round has to see finished."""
 
@@ -222,13 +225,13 @@ class Program:
     """A whole compiled graph."""
 
     __slots__ = (
+        "_fingerprint",
         "by_name",
         "check_input",
         "check_output",
         "decl",
         "edges",
         "end",
-        "fingerprint",
         "input_names",
         "maps",
         "max_rounds",
@@ -257,7 +260,16 @@ class Program:
         """Names of the parts of a declared `input={name: type}`."""
         self.check_input: Callable[[object], bool] | None = None
         self.check_output: Callable[[object], bool] | None = None
-        self.fingerprint = ""
+        self._fingerprint: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of structure, node names, declared types and versions; worked out when it is first asked for."""
+        if self._fingerprint is None:
+            from graphrt.graph.fingerprint import fingerprint_of
+
+            self._fingerprint = fingerprint_of(self)
+        return self._fingerprint
 
     def walk(self, visit: Callable[[Program], None]) -> None:
         """Call *visit* for this graph and every graph held by its nodes, outermost first."""

@@ -401,5 +401,5 @@ def _set_needs(program: Program) -> None:
         for cycle in _all_cycles(region.cycles):
             levels = range(cycle.level + 1)
             cycle.zero = tuple(tuple(n.need[m] for n in cycle.nodes) for m in levels)
-            deeper = [n for c in _all_cycles(cycle.inner) for n in c.nodes]
-            cycle.orphans = tuple(tuple(n for n in deeper if n.need[m] == 0) for m in levels)
+            heads = [inner.header for inner in cycle.inner]
+            cycle.orphans = tuple(tuple(n for n in heads if n.need[m] == 0) for m in levels)

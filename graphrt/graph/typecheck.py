@@ -38,6 +38,8 @@ from graphrt.graph.annotations import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+T = TypeVar("T")
+
 _Known: TypeAlias = dict[object, bool]
 """Pairs of types already compared; a pair still being compared counts as fitting, for recursive types."""
 _Test: TypeAlias = "type | Callable[[object], bool]"
@@ -269,6 +271,29 @@ def _is_one_of(value: object, values: Iterable[object]) -> bool:
     )
 
 
+# --- many times --------------------------------------------------------------------------------------------
+
+
+def remembered(ask: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Keep the answers of *ask*, a question about types, for as long as one graph is compiled.
+
+    Most nodes of a graph declare the same few types. What is not kept beyond that cannot go stale: a name may be
+    found the next time, a class be registered with an abstract one.
+    """
+    known: dict[Any, T] = {}
+
+    def answer(about: Any) -> T:
+        try:
+            return known[about]
+        except KeyError:
+            found = known[about] = ask(about)
+            return found
+        except TypeError:  # a literal or a parameter of a type may be unhashable
+            return ask(about)
+
+    return answer
+
+
 # --- of what a map runs over -------------------------------------------------------------------------------
 
 
@@ -340,5 +365,6 @@ __all__ = [
     "is_iterator_type",
     "iterable_item_type",
     "refuses_map",
+    "remembered",
     "unwrap",
 ]

@@ -226,7 +226,9 @@ def changeable(value: Any) -> set[int]:
 def inside(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [*value.keys(), *value.values()]
-    if isinstance(value, list | tuple | set | frozenset | deque):
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    if isinstance(value, list | tuple | deque):
         return list(value)
     slots = [getattr(value, name) for name in ("held",) if hasattr(value, name)]
     return [

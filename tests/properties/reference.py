@@ -390,6 +390,8 @@ class Interpreter:
                     return False
                 if any(run.open for run in scope.maps.values() if run.source is step):
                     return False
+        if self._is_useless(scope, {cycle.header}, cycle.header, (*around, last)):
+            return True
         return all(self._status(scope, arc, (*around, last)) == "skipped" for arc in region.back(cycle))
 
     # -- what follows -------------------------------------------------------------------------------
@@ -463,6 +465,8 @@ class Interpreter:
         taken = [arc for arc, state in zip(back, states, strict=True) if state == "taken"]
         first = region.nodes[cycle.header].join == "any"
         if not taken or ("open" in states and not first):
+            return False
+        if self._is_useless(scope, {cycle.header}, cycle.header, rounds):
             return False
         if last == scope.layout.graph.max_rounds:
             self._fail(scope, LimitExceededError("max_rounds"), limit=True)
@@ -547,10 +551,13 @@ class Interpreter:
 
     def _is_cut(self, scope: Scope, position: int, rounds: Rounds) -> bool:
         """Say whether a map leads only to what a fired join has made useless."""
-        source = scope.layout.links[position].src
         targets = {dst for _, dst, _ in scope.layout.maps[position]}
+        return self._is_useless(scope, targets, scope.layout.links[position].src, rounds)
+
+    def _is_useless(self, scope: Scope, targets: set[str], name: str, rounds: Rounds) -> bool:
+        """Say whether a join that fired in the same round as *name* has made all *targets* useless."""
         return any(
-            targets <= useless and self._same_round(scope, join, fired, source, rounds)
+            targets <= useless and join != name and self._same_round(scope, join, fired, name, rounds)
             for join, fired, useless in scope.cuts
         )
 

@@ -80,9 +80,7 @@ def note_failure(core: RunCore, error: BaseException, culprit: Step | None) -> N
     else:
         index = culprit.frame.scope.index
         core.failures.append(
-            Failure(
-                error, culprit.node.name, culprit.frame.scope.path, culprit.round, index if index >= 0 else None
-            )
+            Failure(error, culprit.node.name, culprit.frame.scope.path, culprit.round, index if index >= 0 else None)
         )
 
 

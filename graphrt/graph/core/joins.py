@@ -245,11 +245,8 @@ def _open_round(core: RunCore, activation: Activation) -> Frame:
         cycle.width,
     )
     frame.back_pending = len(cycle.header.back_in)
-    for node in cycle.orphans[fresh]:
-        inside = frame
-        for deeper in node.cycles[cycle.level :]:
-            inside = first_round(core, inside, deeper)
-        core.skip(node, inside, None)
+    for header in cycle.orphans[fresh]:
+        core.skip(header, first_round(core, frame, header.cycles[-1]), None)
     return frame
 
 

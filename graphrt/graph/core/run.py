@@ -16,17 +16,19 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError, LimitExceededError, RunCancelledError
-from graphrt.graph.core import ends, joins, maps, routes
+from graphrt.graph.core import ends, finishing, joins, maps, routes
 from graphrt.graph.core.records import MapRun, Scope, Slots, Step, StepLimit
-from graphrt.graph.protocols import NodeKind, Question, RunEvent
+from graphrt.graph.core.telling import Telling
+from graphrt.graph.protocols import Question, RunEvent
 from graphrt.graph.state import FoldCache, Update, apply_write, merge, read
-from graphrt.graph.states import NodeState, RunStatus, check_move
+from graphrt.graph.states import NodeState, check_move
 from graphrt.graph.values import copy_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from graphrt.graph.compiled import CompiledMap, CompiledNode, Program
+    from graphrt.graph.core.finishing import Outcome
     from graphrt.graph.core.records import Frame
     from graphrt.graph.protocols import Failure
     from graphrt.graph.state import History, StateSpec
@@ -37,21 +39,7 @@ _SUCCEEDED = NodeState.SUCCEEDED
 _WAITING = NodeState.WAITING
 
 
-class Outcome:
-    """How a run ended, in the core's own terms."""
-
-    __slots__ = ("culprit", "error", "history", "output", "outputs", "status")
-
-    def __init__(self, status: RunStatus, error: BaseException | None, culprit: Step | None) -> None:
-        self.status = status
-        self.error = error
-        self.culprit = culprit
-        self.output: Any = None
-        self.outputs: dict[str, Any] = {}
-        self.history: History | None = None
-
-
-class RunCore:
+class RunCore(Telling):
     """One run of a compiled graph. Not safe for several threads; its scheduler is its only caller."""
 
     def __init__(
@@ -62,27 +50,18 @@ class RunCore:
         sink: Callable[[RunEvent], None] | None = None,
         observer: Any = None,
     ) -> None:
+        super().__init__(run_id, sink, observer)
         self.program = program
-        self.run_id = run_id
-        self.sink = sink
-        self.observer = observer
-        self.now = 0.0
-        self.sequence = 0
         self.ready: deque[Step] = deque()
         self.cancels: list[Step] = []
         self.opened: list[MapRun] = []
         self.outcome: Outcome | None = None
-        self.steps: list[Step] = []
-        """Every step that has started or was passed over, in that order."""
         self.failures: list[Failure] = []
         self.active = 0
         """Steps that are ready or at work; steps that wait for a person and steps that hold a graph are not."""
         self.waiting = 0
         self.questions: dict[str, Question] = {}
         self.early_answers: dict[str, Any] = {}
-        self.rounds = 0
-        """Most rounds that one activation of a cycle of the run's own graph has started."""
-        self.streamed: dict[Step, list[str]] = {}
         self.ends_after_round = False
         self.cuts: dict[Frame, frozenset[CompiledNode | CompiledMap]] = {}
         """Nodes and maps that a fired join with `cancel_rest=True` has made useless, by frame."""
@@ -102,10 +81,10 @@ class RunCore:
         """Begin the run with its input."""
         self.now = now
         if self.sink is not None:
-            self._emit("run.started", None, {"input": value, "graph": self.program.name})
+            self.emit("run.started", None, {"input": value, "graph": self.program.name})
         self._enter(self.root, value, None)
         if self._skips:
-            self._drain()
+            self.drain()
 
     def step_started(self, step: Step, now: float) -> bool:
         """Say that a ready step starts; False when it must not (it was cancelled, or a limit is reached)."""
@@ -123,7 +102,7 @@ class RunCore:
         if self.sink is not None:
             self.now = now
             fired = {"edges": [e.index for e, _, _ in step.arrivals]} if step.node.quorum else {}
-            self._emit("step.started", step, fired)
+            self.emit("step.started", step, fired)
         return True
 
     def step_finished(self, step: Step, value: Any, now: float) -> Exception | None:
@@ -164,7 +143,7 @@ class RunCore:
         del scope.live[step]
         self.active -= 1
         if self.sink is not None or self.observer is not None:
-            self._completed(step, taken, update)
+            self.step_completed(step, taken, update)
         if scope.dead:
             ends.check_ended(self, scope)
             return None
@@ -178,7 +157,7 @@ class RunCore:
         if not frame.open:
             joins.frame_done(self, frame)
         if self._skips:
-            self._drain()
+            self.drain()
         return None
 
     def step_failed(self, step: Step, error: BaseException, now: float, *, timed_out: bool = False) -> None:
@@ -207,7 +186,7 @@ class RunCore:
         else:
             self.fail_scope(scope, error, step)
         if self._skips:
-            self._drain()
+            self.drain()
 
     def step_cancelled(self, step: Step, now: float) -> None:
         """Say that a step's work has stopped before it had a value."""
@@ -216,7 +195,7 @@ class RunCore:
         self._leave_live(step)
         ends.end_cancelled(self, step)
         if self._skips:
-            self._drain()
+            self.drain()
 
     def step_waiting(self, step: Step, question: Any, now: float) -> bool:
         """Say that a step waits for a person; False when its answer was there before the question."""
@@ -232,7 +211,7 @@ class RunCore:
         if self.observer is not None:
             self.observer.step_waiting(step, question)
         if self.sink is not None:
-            self._emit("step.waiting", step, {"question_id": key, "question": question})
+            self.emit("step.waiting", step, {"question_id": key, "question": question})
         return key not in self.early_answers
 
     def answered(self, question_id: str, value: Any, now: float) -> Step | None:
@@ -283,17 +262,17 @@ class RunCore:
         shares = same and program.decl.state is around.program.decl.state
         self._enter(scope, value, step.history if shares else None)
         if self._skips:
-            self._drain()
+            self.drain()
 
     def graph_timed_out(self, step: Step, error: BaseException, now: float) -> None:
         """Say that a step that holds a graph is out of time: its scope is cancelled, then the step has timed out."""
         self.now = now
         if step.child is not None and not step.child.dead:
             if self.sink is not None:
-                self._emit("action.requested", step, {"request": "timeout", "error": error})
+                self.emit("action.requested", step, {"request": "timeout", "error": error})
             ends.fail_scope(self, step.child, error, None, "timed_out")
         if self._skips:
-            self._drain()
+            self.drain()
 
     def map_started(self, step: Step, map_: CompiledMap, *, remember: bool, now: float) -> MapRun:
         """Open the map of a running source that yields its items one by one."""
@@ -309,7 +288,7 @@ class RunCore:
             run.items.append(value)
         maps.open_item(self, run, value)
         if self._skips:
-            self._drain()
+            self.drain()
 
     def open_item(self, run: MapRun, now: float) -> None:
         """Open the next item of a list source."""
@@ -320,7 +299,7 @@ class RunCore:
             self.opened.remove(run)
         maps.open_item(self, run, value)
         if self._skips:
-            self._drain()
+            self.drain()
 
     def cancel(self, error: BaseException | None, now: float, *, timed_out: bool = False) -> None:
         """Cancel the whole run. *error* is what `run()` raises; a plain `RunCancelledError` when None."""
@@ -328,33 +307,17 @@ class RunCore:
         if self.outcome is None and not self.root.dead:
             error = error or RunCancelledError(f"run {self.run_id!r} was cancelled")
             if self.sink is not None:
-                self._emit("action.requested", None, {"request": "cancel", "error": error, "timed_out": timed_out})
+                self.emit("action.requested", None, {"request": "cancel", "error": error, "timed_out": timed_out})
             ends.fail_scope(self, self.root, error, None, "timed_out" if timed_out else "cancelled")
         if self._skips:
-            self._drain()
+            self.drain()
 
     def cancel_after_round(self, now: float) -> None:
         """Let the rounds in progress end; the run is cancelled where a further one would start."""
         self.now = now
         self.ends_after_round = True
         if self.sink is not None:
-            self._emit("action.requested", None, {"request": "cancel_after_round"})
-
-    def note(self, kind: str, step: Step | None, data: Mapping[str, Any], now: float) -> None:
-        """Record something that happened and decides nothing, such as a tool call or a custom event."""
-        self.now = now
-        if self.sink is not None:
-            self._emit(kind, step, data)
-
-    def note_text(self, step: Step, chunk: str, now: float) -> None:
-        """Record a piece of streamed text: it has no number of its own, and is kept until its step ends."""
-        self.now = now
-        if self.sink is None:
-            return
-        pieces = self.streamed.setdefault(step, [])
-        pieces.append(chunk)
-        data = {"text": chunk, "index": len(pieces) - 1}
-        self.sink(RunEvent("message.delta", self.run_id, self.sequence, step.ref, data, now))
+            self.emit("action.requested", None, {"request": "cancel_after_round"})
 
     # ------------------------------------------------------------ for the parts of the core
 
@@ -400,102 +363,23 @@ class RunCore:
         """Merge the histories of taken edges in declaration order."""
         return histories[0] if len(histories) == 1 else merge(histories, spec)
 
-    def record_skip(self, step: Step) -> None:
-        """Record a step that was passed over."""
-        step.ended = self.now
-        self.steps.append(step)
-        if self.sink is not None:
-            self._emit("step.skipped", step, {"reason": step.note} if step.note else {})
-
-    def step_ended(self, kind: str, step: Step, data: Mapping[str, Any] | None = None) -> None:
-        """Tell readers that a step has ended without a value."""
-        if self.observer is not None:
-            self.observer.step_ended(step)
-        if self.sink is not None:
-            data = dict(data or {})
-            if step in self.streamed:
-                data["partial"] = "".join(self.streamed.pop(step))
-            self._emit(kind, step, data)
-
-    def round_started(self, frame: Frame) -> None:
-        """Tell readers that a round has started."""
-        number = frame.round[-1]
-        if frame.scope is self.root and number > self.rounds:
-            self.rounds = number
-        if self.observer is not None:
-            self.observer.round_started(frame)
-        if self.sink is not None:
-            self._emit("round.started", None, self._round_data(frame))
-
-    def round_completed(self, frame: Frame) -> None:
-        """Tell readers that a round is complete, or has been cut short."""
-        if self.observer is not None:
-            self.observer.round_completed(frame)
-        if self.sink is not None:
-            self._emit("round.completed", None, self._round_data(frame))
-
-    def item_opened(self, run: MapRun, scope: Scope, value: Any) -> None:
-        """Tell readers that an item's scope has opened."""
-        if self.sink is not None:
-            data = {"map": run.map.tag, "index": scope.index, "scope": scope.path}
-            if run.map.lazy:
-                data["value"] = value
-            self._emit("map.item", run.source, data)
-
     def scope_done(self, scope: Scope) -> None:
-        """Everything in a scope has ended and it has not failed."""
-        if scope.map_run is not None:
-            maps.item_done(self, scope)
-            return
-        try:
-            output, outputs, history = routes.result_of(self, scope)
-        except GraphError as error:
-            self.fail_scope(scope, error, None)
-            return
-        scope.over = True
-        holder = scope.holder
-        if holder is None:
-            outcome = Outcome(RunStatus.SUCCEEDED, None, None)
-            outcome.output, outcome.outputs, outcome.history = output, outputs, history
-            self._finish(outcome)
-            return
-        holder.child = None
-        self.active += 1
-        around = holder.frame.scope.program
-        if around.state is not None and scope.program.decl.state is around.decl.state:
-            holder.history = history
-        self.graph_returned(holder, output)
-
-    def graph_returned(self, holder: Step, output: Any) -> None:
-        """The graph that a step holds has ended well."""
-        error = self.step_finished(holder, output, self.now)
-        if error is not None:
-            self._holder_failed(holder, error, timed_out=False)
+        """Go on where a scope in which everything has ended leads."""
+        finishing.scope_done(self, scope)
 
     def graph_ended(self, scope: Scope) -> None:
-        """The graph that a step holds has failed, or was cancelled, and is over."""
-        holder = scope.holder
-        assert holder is not None
-        holder.child = None
-        self.active += 1
-        if holder.cancelling or scope.error is None:
-            self.step_cancelled(holder, self.now)
-        else:
-            self._holder_failed(holder, scope.error, timed_out=scope.cause == "timed_out")
+        """Go on after the graph that a step holds has failed, or was cancelled."""
+        finishing.graph_ended(self, scope)
 
     def finish_root(self) -> None:
-        """The root has died and nothing in it is live: the run is over."""
-        root = self.root
-        status = RunStatus(root.cause)
-        outcome = Outcome(status, root.error, root.culprit)
-        if root.error is not None:
-            first = [f for f in self.failures if f.error is not root.error]
-            self.failures = []
-            ends.note_failure(self, root.error, root.culprit)
-            self.failures.extend(first)
-        outcome.outputs = routes.outputs_of(self, root)
-        outcome.history = routes.history_of(self, root)
-        self._finish(outcome)
+        """End the run: its root has died and nothing in it is live."""
+        finishing.finish_root(self)
+
+    def drain(self) -> None:
+        """Pass over the nodes that have turned out to be skipped; what that skips comes after."""
+        skips = self._skips
+        while skips:
+            joins.skip_now(self, *skips.popleft())
 
     # ------------------------------------------------------------ inner
 
@@ -527,7 +411,7 @@ class RunCore:
                 )
                 self.stop_scope(counter.scope, error)
                 if self._skips:
-                    self._drain()
+                    self.drain()
                 return False
         for counter in scope.counters:
             counter.started += 1
@@ -557,19 +441,6 @@ class RunCore:
             copies=self.copies,
         )
 
-    def _completed(self, step: Step, taken: Sequence[bool] | None, update: Update[Any] | None) -> None:
-        if self.observer is not None:
-            self.observer.step_ended(step)
-        if self.sink is not None:
-            data: dict[str, Any] = {"output": step.value}
-            if taken is not None:
-                data["taken"] = [e.index for e, t in zip(step.node.out, taken, strict=True) if t]
-            if update is not None:
-                data["update"] = update.fields
-            if step in self.streamed:
-                data["text"] = "".join(self.streamed.pop(step))
-            self._emit("step.completed", step, data)
-
     def _leave_live(self, step: Step) -> None:
         step.frame.scope.live.pop(step, None)
         if step.state is _WAITING:
@@ -577,37 +448,3 @@ class RunCore:
             self.questions.pop(step.key, None)
         else:
             self.active -= 1
-
-    def _holder_failed(self, holder: Step, error: BaseException, *, timed_out: bool) -> None:
-        decl = holder.node.decl
-        if decl is not None and decl.fallback and not holder.frame.scope.dead:
-            holder.error = error
-            self.ready.append(holder)
-        else:
-            self.step_failed(holder, error, self.now, timed_out=timed_out)
-
-    def _drain(self) -> None:
-        skips = self._skips
-        while skips:
-            joins.skip_now(self, *skips.popleft())
-
-    def _finish(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        if self.sink is not None:
-            kind = {RunStatus.SUCCEEDED: "run.completed"}.get(outcome.status, f"run.{outcome.status.value}")
-            data: dict[str, Any] = {"status": outcome.status.value}
-            if outcome.error is not None:
-                data["error"] = outcome.error
-            else:
-                data["output"] = outcome.output
-            self._emit(kind, None, data)
-
-    def _round_data(self, frame: Frame) -> dict[str, Any]:
-        assert frame.cycle is not None
-        return {"cycle": frame.cycle.header.name, "round": frame.round[-1], "scope": frame.scope.path}
-
-    def _emit(self, kind: str, step: Step | None, data: Mapping[str, Any]) -> None:
-        self.sequence += 1
-        assert self.sink is not None
-        ref = step.ref if step is not None and step.node.kind is not NodeKind.START else None
-        self.sink(RunEvent(kind, self.run_id, self.sequence, ref, data, self.now))

@@ -127,8 +127,14 @@ class RunContext(Generic[Deps]):
         """Add to `RunResult.usage` what a model call has reported; None is unknown, and adds nothing."""
         self._run.add_usage(usage)
 
-    def annotate(self, name: str, value: str | bool | float) -> None:
-        """Set an attribute on the span of this step; nothing happens when the run is not traced."""
+    @property
+    def captures_content(self) -> bool:
+        """Whether spans hold what people and models wrote: without that, nobody need make it ready."""
+        observer = self._run.observer
+        return observer is not None and observer.capture_content
+
+    def annotate(self, name: str, value: Any) -> None:
+        """Set an attribute on the span of this step; None, which is unknown, sets none. Without a span, nothing."""
         if self._run.observer is not None:
             self._run.observer.annotate(self._step, name, value)
 

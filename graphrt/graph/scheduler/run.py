@@ -30,7 +30,7 @@ from graphrt.graph.states import NodeState
 from graphrt.threads import call_soon
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
     from datetime import datetime
 
     from anyio.abc import TaskGroup
@@ -261,7 +261,7 @@ class GraphScheduler:
                 await steps.run_step(self, step, scope, limits)
 
     async def _plain(self, step: Step, scope: anyio.CancelScope, limits: tuple[Slots, ...]) -> None:
-        """Run a coroutine function without any policy: the path that most steps take."""
+        """Run a coroutine function, or a node object, without any policy: the path that most steps take."""
         core = self.core
         runner = step.node.run
         step.task = scope
@@ -308,6 +308,9 @@ class GraphScheduler:
         """Call the node's function with the step's inputs."""
         runner = step.node.run
         binder = step.node.binder
+        if runner.way is Way.OBJECT:
+            own: RunContext[Any] = RunContext(self, step)
+            return runner.fn(binder.inputs(self.core, step, own), own)
         ctx: RunContext[Any] | None = RunContext(self, step) if binder.needs_context else None
         if runner.positional:
             return runner.fn(*binder.values(self.core, step, ctx))

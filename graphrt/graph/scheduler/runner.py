@@ -90,10 +90,10 @@ class Runner:
         self.rate = RateGate(decl.rate_limit) if decl.rate_limit is not None else None
         binder = node.binder
         self.positional = not any(p.keyword_only for p in signature.params)
-        self.single = binder.single and self.positional
+        self.single = binder.single and self.positional and self.way is not Way.OBJECT
         policies = (self.retry, self.timeout, self.step_timeout, self.limiter, self.rate, self.fallbacks or None)
-        self.plain = self.way is Way.ASYNC and all(p is None for p in policies)
-        """Nothing but a coroutine function to await once."""
+        self.plain = self.way in (Way.ASYNC, Way.OBJECT) and all(p is None for p in policies)
+        """Nothing but a coroutine to await once."""
 
 
 def _way_of(node: CompiledNode) -> Way:
