@@ -44,6 +44,7 @@ __all__ = [
     "Update",
     "Workflow",
     "__version__",
+    "configure_tracing",
     "function_tool",
     "retrying",
     "with_fallback",
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from graphrt.messages import Message
     from graphrt.nodes import AgentNode, Ask
     from graphrt.policies import Budget, RateLimit, RetryPolicy
+    from graphrt.telemetry import configure_tracing
     from graphrt.tools import ToolRegistry, function_tool
 
 if not TYPE_CHECKING:
@@ -118,6 +120,7 @@ if not TYPE_CHECKING:
             "graphrt.messages": ("Message",),
             "graphrt.nodes": ("AgentNode", "Ask"),
             "graphrt.policies": ("Budget", "RateLimit", "RetryPolicy"),
+            "graphrt.telemetry": ("configure_tracing",),
             "graphrt.tools": ("ToolRegistry", "function_tool"),
         },
     )

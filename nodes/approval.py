@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from graphrt.errors import GraphError, GraphTypeError
+from graphrt.errors import GraphError, GraphTypeError, ToolErrorKind
 from graphrt.graph.protocols import NodeKind
 from graphrt.graph.signature import NodeSignature, Param
 from graphrt.messages import Message, ToolCall
-from graphrt.nodes.tool import CALL, ToolNode, answer, tool_context
+from graphrt.nodes.conversation import Called
+from graphrt.nodes.tool import CALL, ToolNode, begin_call, end_call, tool_context
 from graphrt.tools.base import ToolResult
 from graphrt.tools.executor import refuse_call
 from graphrt.tools.permission import PermissionDecision
@@ -39,6 +40,7 @@ class RefusedCall(ToolCall):
 
     refusal: str
     """What the model is told."""
+    kind: str = ToolErrorKind.DENIED
 
 
 class CallNode:
@@ -46,7 +48,7 @@ class CallNode:
 
     kind = NodeKind.ROUTER
     name = "call"
-    signature = NodeSignature((CALL,), RefusedCall | ToolCall)
+    signature = NodeSignature((Param("asked", Called),), RefusedCall | ToolCall)
 
     def __init__(self, tools: Mapping[str, Tool], permission: PermissionChecker | None) -> None:
         """Take the tools that need approval, and who decides besides."""
@@ -59,14 +61,15 @@ class CallNode:
         Raises:
             Exception: What the permission checker raised.
         """
-        call: ToolCall = inputs["call"]
+        asked: Called = inputs["asked"]
+        call = asked.call
         tool = self._tools.get(call.name)
         if tool is None:
             return call
         refused = await refuse_call(tool, call, tool_context(ctx, call), permission=self._permission)
         if refused is None:
             return call
-        return RefusedCall.model_validate({**call.model_dump(), "refusal": refused.text})
+        return RefusedCall.model_validate({**call.model_dump(), "refusal": refused.text, "kind": refused.kind})
 
 
 class RefusedNode:
@@ -79,11 +82,8 @@ class RefusedNode:
     async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> Message:
         """Answer the call, which counts in no budget."""
         call: RefusedCall = inputs["call"]
-
-        async def make() -> ToolResult:
-            return ToolResult.error(call.refusal)
-
-        return await answer(call, ctx, make)
+        told = begin_call(call, ctx)
+        return end_call(call, ToolResult.error(call.refusal, kind=call.kind), told, ctx)
 
 
 class ApprovalNode:

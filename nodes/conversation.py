@@ -152,14 +152,23 @@ def new_state_class() -> type[AgentState]:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """One call on its way to its tool. The call belongs to the conversation: a tool gets arguments of its own."""
+
+    __graphrt_immutable__: ClassVar = True
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCalls:
     """A reply that asks for tools; reading it gives the calls."""
 
     calls: tuple[ToolCall, ...]
     kind: Literal["tool_calls"] = "tool_calls"
 
-    def __iter__(self) -> Iterator[ToolCall]:
-        return iter(self.calls)
+    def __iter__(self) -> Iterator[Called]:
+        return map(Called, self.calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from graphrt.llm.provider import LLMProvider, close_stream
 from graphrt.messages import LLMResponse, Message
 from graphrt.nodes.conversation import Prompt, as_messages
 from graphrt.nodes.spending import CostOf, Spending
+from graphrt.telemetry import conventions as names
 
 if TYPE_CHECKING:
     from graphrt.graph.scheduler.context import RunContext
@@ -115,6 +116,7 @@ class InferenceNode:
         self._hooks = hooks
         self._cost_of = cost_of
         self._streams = _can_stream(self._executor)
+        self._own_model = _own_model(self._executor)
 
     @property
     def name(self) -> str:
@@ -163,9 +165,7 @@ class InferenceNode:
         call = _Call(self._executor, request, ctx)
         if ctx.budget is not None:
             call.spend(Spending(ctx.budget, request.params.get("max_tokens"), self._cost_of, node=self._name))
-        ctx.annotate("gen_ai.operation.name", "chat")
-        if (model := request.model or _own_model(self._executor)) is not None:
-            ctx.annotate("gen_ai.request.model", model)
+        _announce(request, request.model or self._own_model, ctx)
         try:
             response = await call.make(self._accept, stream=self._streams)
         except Exception as error:
@@ -321,20 +321,40 @@ def _own_model(executor: LLMExecutor) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def _announce(request: InferenceRequest, model: str | None, ctx: RunContext[Any]) -> None:
+    """Tell the run's trace what is asked."""
+    ctx.annotate(names.OPERATION, names.OPERATION_CHAT)
+    ctx.annotate(names.REQUEST_MODEL, model)
+    if ctx.captures_content:
+        ctx.annotate(names.INPUT_MESSAGES, [_plain(each) for each in request.messages])
+        if request.tools:
+            ctx.annotate(names.TOOL_DEFINITIONS, [{"name": each.name} for each in request.tools])
+
+
 def _report(response: LLMResponse, ctx: RunContext[Any]) -> None:
+    """Tell the run's trace, and its readers, what was answered."""
     usage = response.usage
-    if response.model is not None:
-        ctx.annotate("gen_ai.response.model", response.model)
+    ctx.annotate(names.RESPONSE_MODEL, response.model)
+    if response.finish_reason is not None:
+        ctx.annotate(names.FINISH_REASONS, [response.finish_reason])
     if usage is not None:
-        if usage.input_tokens is not None:
-            ctx.annotate("gen_ai.usage.input_tokens", usage.input_tokens)
-        if usage.output_tokens is not None:
-            ctx.annotate("gen_ai.usage.output_tokens", usage.output_tokens)
+        ctx.annotate(names.INPUT_TOKENS, usage.input_tokens)
+        ctx.annotate(names.OUTPUT_TOKENS, usage.output_tokens)
+    if not ctx.watched and not ctx.captures_content:
+        return
+    message = _plain(response.to_message())
+    if ctx.captures_content:
+        ctx.annotate(names.OUTPUT_MESSAGES, [message])
     if ctx.watched:
         data: dict[str, Any] = {
-            "message": response.to_message().model_dump(mode="json", exclude_none=True),
+            "message": message,
             "model": response.model,
             "finish_reason": response.finish_reason,
             "usage": None if usage is None else usage.model_dump(exclude_none=True),
         }
         ctx.emit("message.completed", data)
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """Give a message as plain data, without what it leaves open."""
+    return message.model_dump(mode="json", exclude_none=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from graphrt.graph.protocols import NodeKind
 from graphrt.graph.signature import NodeSignature, Param
 from graphrt.messages import Message, ToolCall
+from graphrt.telemetry import conventions as names
 from graphrt.tools.base import Tool, ToolContext, ToolResult
 from graphrt.tools.executor import ToolGate, answer_call
 from graphrt.tools.function import FunctionTool
@@ -42,28 +43,30 @@ def tool_context(ctx: RunContext[Any], call: ToolCall) -> ToolContext[Any]:
     )
 
 
-async def answer(
-    call: ToolCall, ctx: RunContext[Any], make: Callable[[], Awaitable[ToolResult]]
-) -> Message:
-    """Have *make* answer a call, tell the run's readers of both, and give the answer for the conversation.
+Told: TypeAlias = dict[str, Any] | None
+"""What the events of a call say of it; None when nobody reads them."""
 
-    Raises:
-        Exception: What *make* raised; the call is reported as failed.
-    """
-    ctx.annotate("gen_ai.operation.name", "execute_tool")
-    ctx.annotate("gen_ai.tool.name", call.name)
-    ctx.annotate("gen_ai.tool.call.id", call.id)
-    told = {"tool_call_id": call.id, "tool_name": call.name} if ctx.watched else None
-    if told is not None:
-        ctx.emit("tool.call.started", {**told, "parameters": call.arguments})
-    try:
-        result = await make()
-    except Exception as error:
-        if told is not None:
-            ctx.emit("tool.call.completed", {**told, "error": f"{type(error).__name__}: {error}"})
-        raise
+
+def begin_call(call: ToolCall, ctx: RunContext[Any]) -> Told:
+    """Tell the run's readers, and its trace, that a call is being answered."""
+    ctx.annotate(names.OPERATION, names.OPERATION_TOOL)
+    ctx.annotate(names.TOOL_NAME, call.name)
+    ctx.annotate(names.TOOL_CALL_ID, call.id)
+    if ctx.captures_content:
+        ctx.annotate(names.TOOL_ARGUMENTS, call.arguments)
+    if not ctx.watched:
+        return None
+    told = {"tool_call_id": call.id, "tool_name": call.name}
+    ctx.emit("tool.call.started", {**told, "parameters": call.arguments})
+    return told
+
+
+def end_call(call: ToolCall, result: ToolResult, told: Told, ctx: RunContext[Any]) -> Message:
+    """Tell them how the call was answered, and give the answer for the conversation."""
     if result.kind is not None:
-        ctx.annotate("error.type", str(result.kind))
+        ctx.annotate(names.ERROR_TYPE, str(result.kind))
+    if ctx.captures_content:
+        ctx.annotate(names.TOOL_RESULT, result.text)
     if told is not None:
         ctx.emit("tool.call.completed", {**told, "error" if result.is_error else "result": result.text})
     return result.to_message(call.id)
@@ -136,9 +139,21 @@ class ToolNode:
         """Answer one call; *permission* and *approve* decide whether the tool is called."""
         if ctx.budget is not None:
             ctx.budget.take_tool_call()
+        if not self._gated:
+            return await self._answer(call, ctx, permission, approve)
+        async with ctx.shared(_GATE, ToolGate).turn(exclusive=self.tool.exclusive):
+            return await self._answer(call, ctx, permission, approve)
 
-        async def make() -> ToolResult:
-            return await answer_call(
+    async def _answer(
+        self,
+        call: ToolCall,
+        ctx: RunContext[Any],
+        permission: PermissionChecker | None,
+        approve: Approve | None,
+    ) -> Message:
+        told = begin_call(call, ctx)
+        try:
+            result = await answer_call(
                 self.tool,
                 call,
                 tool_context(ctx, call),
@@ -146,11 +161,11 @@ class ToolNode:
                 timeout=self._timeout,
                 approve=approve,
             )
-
-        if not self._gated:
-            return await answer(call, ctx, make)
-        async with ctx.shared(_GATE, ToolGate).turn(exclusive=self.tool.exclusive):
-            return await answer(call, ctx, make)
+        except Exception as error:
+            if told is not None:
+                ctx.emit("tool.call.completed", {**told, "error": f"{type(error).__name__}: {error}"})
+            raise
+        return end_call(call, result, told, ctx)
 
 
 _GATE: Final = "graphrt.tools.gate"
@@ -179,8 +194,6 @@ class UnknownToolNode:
     async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> Message:
         """Answer the call, which counts in no budget."""
         call = inputs["call"]
-
-        async def make() -> ToolResult:
-            return await answer_call(None, call, tool_context(ctx, call), known=self._known)
-
-        return await answer(call, ctx, make)
+        told = begin_call(call, ctx)
+        result = await answer_call(None, call, tool_context(ctx, call), known=self._known)
+        return end_call(call, result, told, ctx)

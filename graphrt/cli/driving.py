@@ -12,6 +12,8 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from anyio.abc import TaskStatus
+
     from graphrt.graph import CompiledGraph, RunEvent, RunResult
     from graphrt.graph.scheduler.stream import RunStream
 
@@ -29,9 +31,9 @@ class Driven:
     @property
     def exit_code(self) -> int:
         """0 for a success, 1 for a failure; for an interruption what shells expect, 128 and the signal."""
-        if self.signal is not None and self.result.status != "succeeded":
-            return 128 + self.signal
-        return 0 if self.result.status == "succeeded" else 1
+        if self.result.status == "succeeded":
+            return 0
+        return 1 if self.signal is None else 128 + self.signal
 
 
 async def drive(graph: CompiledGraph, value: Any, *, on_event: Callable[[RunEvent], None], **options: Any) -> Driven:
@@ -40,28 +42,45 @@ async def drive(graph: CompiledGraph, value: Any, *, on_event: Callable[[RunEven
     A second Ctrl-C is Python's own again. The options are those of ``CompiledGraph.stream``. A failed run is
     not raised: it is in the result.
     """
-    caught: list[signal.Signals] = []
-    problem: Exception | None = None
-    async with graph.stream(value, check=False, **options) as run:
+    stream = graph.stream(value, check=False, **options)
+    watch = _Watch()
+    try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_on_signal, run, caught)
-            try:
+            await tasks.start(watch.signals)
+            async with stream as run:
+                watch.running = run
+                tasks.start_soon(watch.cancel_when_caught)
                 async for event in run:
                     on_event(event)
-            except Exception as error:  # noqa: BLE001  # raised below: a task group would wrap it
-                problem = error
             tasks.cancel_scope.cancel()
-        if problem is not None:
-            raise problem
-    return Driven(run.result, caught[0] if caught else None)
+    except BaseExceptionGroup as group:  # the one error of the block above, which the task group has wrapped
+        raise group.exceptions[0] from None
+    return Driven(stream.result, watch.caught)
 
 
-async def _cancel_on_signal(run: RunStream, caught: list[signal.Signals]) -> None:
-    # Only the main thread may catch signals, and not every event loop can: then Ctrl-C is an exception.
-    with suppress(NotImplementedError, RuntimeError, ValueError):
-        with anyio.open_signal_receiver(*_SIGNALS) as signals:
-            async for number in signals:
-                caught.append(number)
-                break
-        if caught:
-            await run.cancel("now")
+class _Watch:
+    """Waits for a signal, and cancels the run when it comes."""
+
+    def __init__(self) -> None:
+        self.caught: signal.Signals | None = None
+        self.running: RunStream | None = None
+        self._arrived = anyio.Event()
+
+    async def signals(self, *, task_status: TaskStatus[None]) -> None:
+        # Only the main thread may catch signals, and not every event loop can: then Ctrl-C is an exception.
+        started = False
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            with anyio.open_signal_receiver(*_SIGNALS) as received:
+                task_status.started()
+                started = True
+                async for number in received:
+                    self.caught = number
+                    break
+            self._arrived.set()
+        if not started:
+            task_status.started()
+
+    async def cancel_when_caught(self) -> None:
+        await self._arrived.wait()
+        if self.running is not None:
+            await self.running.cancel("now")

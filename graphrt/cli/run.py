@@ -82,8 +82,7 @@ def _telemetry(path: str | None, stack: ExitStack) -> Any:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-    from graphrt.telemetry import Telemetry
-    from graphrt.telemetry_export import JsonLinesSpanExporter
+    from graphrt.telemetry import JsonLinesSpanExporter, Telemetry
 
     try:
         exporter = JsonLinesSpanExporter(path)

@@ -163,8 +163,8 @@ class ConfinedFolder:
         if entry.kind is not EntryKind.FILE:
             raise DocumentError(f"{path!r} is no ordinary file and cannot be read here")
         try:
-            by_path = isinstance(place, Path)
-            descriptor = os.open(place / name, _FILE) if by_path else os.open(name, _FILE, dir_fd=place)
+            at = {} if isinstance(place, Path) else {"dir_fd": place}
+            descriptor = os.open(place / name if isinstance(place, Path) else name, _FILE, **at)
         except OSError as error:
             raise _cannot_open(path, error) from error
         if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not self._is_inside(place, name, descriptor):

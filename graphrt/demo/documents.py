@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
@@ -102,13 +103,12 @@ class Documents:
         return self._folder.root
 
     def paths(self) -> list[str]:
-        """List the files, folder by folder, the files of a folder before the folders in it."""
-        found: list[str] = []
-        for path in self._walk("", self.limits.depth):
-            if len(found) == self.limits.files:
-                break
-            found.append(path)
-        return found
+        """List the files, folder by folder, the files of a folder before the folders in it.
+
+        Where the documents have been named, they stand in that order.
+        """
+        found = list(islice(self._walk("", self.limits.depth), self.limits.files))
+        return sorted(found, key=self._scope_of) if self._only else found
 
     def lines(self, path: str) -> list[str]:
         """Read a file's lines, without their ends.
@@ -176,8 +176,13 @@ class Documents:
                 return
             yield path, lines
 
+    def _scope_of(self, path: str) -> int:
+        """Find which of the names that were given *path* belongs to; their number if it belongs to none."""
+        inside = (at for at, each in enumerate(self._only) if path == each or path.startswith(f"{each}/"))
+        return next(inside, len(self._only))
+
     def _is_in_scope(self, path: str) -> bool:
-        return not self._only or any(path == each or path.startswith(f"{each}/") for each in self._only)
+        return not self._only or self._scope_of(path) < len(self._only)
 
     def _leads_to_scope(self, folder: str) -> bool:
         return self._is_in_scope(folder) or any(each.startswith(f"{folder}/") for each in self._only)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -83,7 +84,7 @@ class Progress:
             return None
         if event.type == "custom.research":
             self._items[step.scope] = data["id"]
-            return self._open(data["id"], data["question"])
+            return self._open(data["id"], data["question"], "again: the answer named no source" * data["again"])
         key = self._key(step)
         if key is None:
             return None
@@ -99,7 +100,7 @@ class Progress:
         own = step.node == key and not step.scope
         if own and kind == "step.started":
             return self._open(key, _TITLES[key])
-        is_last = own or (step.node == "researcher" and step.scope in self._items)
+        is_last = own or (step.node == "answer" and step.scope in self._items)
         state = _STATES.get(kind)
         if state is None or not (is_last or (state is RowState.FAILED and not data.get("handled"))):
             return None
@@ -110,12 +111,12 @@ class Progress:
         for known, key in self._items.items():
             if step.scope == known or step.scope.startswith(f"{known}/"):
                 return key
-        node = step.scope.partition("/")[0].partition("[")[0] or step.node
+        node = re.split(r"[/#\[]", step.scope)[0] or step.node
         return _ROWS.get(node)
 
-    def _open(self, key: str, title: str) -> Row:
+    def _open(self, key: str, title: str, detail: str = "") -> Row:
         row = self.rows.setdefault(key, Row(key, title))
-        row.state = RowState.ACTIVE
+        row.state, row.detail = RowState.ACTIVE, detail
         return row
 
     def _change(self, key: str, *, state: RowState | None = None, detail: str | None = None) -> Row | None:
@@ -131,9 +132,7 @@ class Progress:
 
 def _call(data: Mapping[str, Any]) -> str:
     """Describe a tool call in a few words."""
-    arguments = data.get("arguments")
-    given = ", ".join(map(str, arguments.values())) if isinstance(arguments, dict) else ""
-    return f"{data.get('tool_id', 'tool')}({given})"
+    return f"{data['tool_name']}({', '.join(map(str, data['parameters'].values()))})"
 
 
 _DETAILS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
@@ -173,6 +172,7 @@ class LiveView:
 
     def __init__(self, console: Console) -> None:
         self.progress = Progress()
+        self._ended = False
         self._spinner = Spinner("dots", style="cyan")
         self._live = Live(
             console=console,
@@ -180,7 +180,6 @@ class LiveView:
             refresh_per_second=_REFRESHES,
             vertical_overflow="crop",
         )
-        self._ended = False
 
     def __enter__(self) -> LiveView:
         self._live.start(refresh=True)

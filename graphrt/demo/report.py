@@ -34,9 +34,10 @@ class Finding(BaseModel):
 def make_report(goal: str, text: str, findings: Sequence[Finding], documents: Documents, model: str) -> str:
     """Put the report together: the text, what was not answered, the lines it names, how it was made."""
     parts = [
-        f"# {goal}",
+        f"# {' '.join(goal.split())}",
         text.strip(),
         _unanswered(findings),
+        _without_source(findings, documents),
         _sources(findings, documents),
         _origin(findings, model),
     ]

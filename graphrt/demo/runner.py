@@ -13,8 +13,7 @@ from graphrt.cli.driving import drive
 from graphrt.demo.output import GRAPH, REPORT, TRACE, OutputFolder
 from graphrt.demo.progress import view_for
 from graphrt.demo.workflow import build_workflow
-from graphrt.telemetry import Telemetry
-from graphrt.telemetry_export import JsonLinesSpanExporter
+from graphrt.telemetry import JsonLinesSpanExporter, Telemetry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +55,12 @@ async def run_demo(
         OutputError: A file cannot be written.
     """
     graph = build_workflow(
-        model.provider, documents, most_steps=questions, max_concurrency=_CONCURRENCY, model=model.name
+        model.provider,
+        documents,
+        most_steps=questions,
+        max_concurrency=_CONCURRENCY,
+        model=model.name,
+        params=model.params,
     ).compile()
     out.clear(REPORT)
     trace = out.clear(TRACE)

@@ -15,18 +15,20 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
+from graphrt.config import RetryConfig
 from graphrt.demo import prompts
 from graphrt.demo.documents import Documents, document_tools
 from graphrt.demo.plan import MOST_STEPS, Plan, PlanError, PlanStep, check_plan
 from graphrt.demo.report import Finding, is_backed, make_report
 from graphrt.demo.survey import survey
-from graphrt.errors import ConfigError, GraphrtError
+from graphrt.errors import ConfigError, GraphrtError, LimitExceededError
 from graphrt.graph import END, START, Failure, Reduce, RunContext, Update, Workflow
 from graphrt.nodes import AgentNode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from graphrt.llm import LLMProvider
@@ -34,8 +36,11 @@ if TYPE_CHECKING:
 PLANNING_ROUNDS: Final = 3
 """Plans that the planner may make until one can be run."""
 
+FORM_ROUNDS: Final = 2
+"""Times that the planner is asked for one plan: again when its reply is not of the form asked for."""
+
 RESEARCH_ROUNDS: Final = 5
-"""Times that a researcher asks its model; after that it is asked for an answer."""
+"""Times that a researcher asks its model; the last time it has to answer."""
 
 ANSWERS: Final = 2
 """Answers that a researcher may give until one names its sources; the last one is taken as it is."""
@@ -91,10 +96,12 @@ class _Nodes:
         """Write the planner's prompt, with what was wrong with the plan before."""
         return prompts.planning(goal, survey, check.problems if check else ())
 
-    async def check(self, plan: Plan | Exception, ctx: RunContext[Any]) -> Update[Verdict]:
+    async def check(self, plan: Plan | LimitExceededError, ctx: RunContext[Any]) -> Update[Verdict]:
         """Accept a plan or refuse it; the last one has to be right."""
         try:
-            accepted = check_plan(_as_plan(plan), most=self.most_steps)
+            if isinstance(plan, LimitExceededError):
+                raise PlanError(["no reply was a plan in the form asked for"]) from plan
+            accepted = check_plan(plan, most=self.most_steps)
         except PlanError as error:
             ctx.emit("custom.plan.refused", {"problems": list(error.problems), "round": ctx.step.round})
             if ctx.step.round >= PLANNING_ROUNDS:
@@ -115,9 +122,9 @@ class _Nodes:
 
     async def question(self, assignment: Assignment, ctx: RunContext[Any], weigh: Answer | None = None) -> str:
         """Write a researcher's prompt; the second time with what was wrong with the answer."""
-        step = assignment.step
-        ctx.emit("custom.research", {"id": step.id, "question": step.question})
-        return prompts.research(step.question, assignment.known, again=weigh is not None)
+        step, again = assignment.step, weigh is not None
+        ctx.emit("custom.research", {"id": step.id, "question": step.question, "again": again})
+        return prompts.research(step.question, assignment.known, again=again)
 
     def weigh(self, text: str, ctx: RunContext[Any]) -> Answer:
         """Accept an answer that names a line of the documents; in a thread, since it looks there."""
@@ -162,6 +169,7 @@ def build_workflow(
     most_steps: int = 4,
     max_concurrency: int = 4,
     model: str | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> Workflow:
     """Build the workflow: a goal in, a report in Markdown out.
 
@@ -171,6 +179,7 @@ def build_workflow(
         most_steps: Questions of a plan, 8 at most.
         max_concurrency: Questions researched at the same time.
         model: What the report calls the model; None: the provider's own name for it.
+        params: Request parameters by the names that ``LLMProvider.chat`` takes.
 
     Raises:
         ConfigError: A number is out of its range.
@@ -184,21 +193,24 @@ def build_workflow(
     nodes = _Nodes(documents, name, most_steps)
     for each in ("survey", "brief", "check", "wave", "question", "weigh", "answer", "collect", "digest", "report"):
         wf.add_node(each, getattr(nodes, each))
-    wf.add(AgentNode("planner", model=provider, system_prompt=prompts.planner(most_steps), output=Plan))
+    asked: dict[str, Any] = {"model": provider, "retry": RetryConfig(), "params": params}
+    wf.add(
+        AgentNode("planner", **asked, system_prompt=prompts.planner(most_steps), output=Plan, max_rounds=FORM_ROUNDS)
+    )
     wf.add(
         AgentNode(
             "researcher",
-            model=provider,
+            **asked,
             tools=document_tools(documents),
             system_prompt=prompts.RESEARCHER,
             max_rounds=RESEARCH_ROUNDS,
             on_limit="answer",
         )
     )
-    wf.add(AgentNode("writer", model=provider, system_prompt=prompts.WRITER))
+    wf.add(AgentNode("writer", **asked, system_prompt=prompts.WRITER))
 
     wf.chain(START, "survey", "brief", "planner", "check")
-    wf.edge("planner", "check", on_error=Exception, when=_is_bad_plan, label="no plan")
+    wf.edge("planner", "check", on_error=LimitExceededError, label="no plan in all its rounds")
     wf.edge("check", "brief", when=lambda verdict: bool(verdict.problems), label="refused")
     wf.edge("check", "wave", when=lambda verdict: not verdict.problems, label="accepted")
     wf.map("wave", "question", into="assignment", on_error="collect", max_concurrency=max_concurrency)
@@ -215,23 +227,3 @@ def build_workflow(
 def _in_order(state: Research) -> list[Finding]:
     order = [step.id for step in state.plan.steps] if state.plan else []
     return sorted(state.findings, key=lambda finding: order.index(finding.step.id))
-
-
-def _is_bad_plan(error: BaseException) -> bool:
-    """Say whether the planner answered, but with no plan: it can be told so and try again."""
-    return _misfit(error) is not None
-
-
-def _misfit(error: BaseException | None) -> ValidationError | None:
-    while error is not None and not isinstance(error, ValidationError):
-        error = error.__cause__
-    return error
-
-
-def _as_plan(plan: Plan | Exception) -> Plan:
-    if isinstance(plan, Plan):
-        return plan
-    misfit = _misfit(plan)
-    details = misfit.errors(include_url=False) if misfit else []
-    problems = [f"{'.'.join(map(str, each['loc'])) or 'the reply'}: {each['msg']}" for each in details[:3]]
-    raise PlanError(problems or [f"the reply is no plan: {plan}"]) from plan

@@ -272,10 +272,10 @@ def parts_of(tp: Any) -> Iterator[Any]:
 def _has_forward_reference(tp: Any) -> bool:
     if isinstance(tp, str | ForwardRef):
         return True
-    args = getattr(tp, "__args__", ())
-    if not args or get_origin(tp) is Literal:
+    inner = [arg for arg in getattr(tp, "__args__", ()) if type(arg) is not type]
+    if not inner or get_origin(tp) is Literal:
         return False
-    return any(type(arg) is not type and _has_forward_reference(arg) for arg in args)
+    return any(_has_forward_reference(arg) for arg in inner)
 
 
 def unresolved_names(tp: Any) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError
 from graphrt.graph import reach, typecheck
 from graphrt.graph.binding import Bind, Binder, How
 from graphrt.graph.compiled import EdgeKind
-from graphrt.graph.signature import MISSING
+from graphrt.graph.signature import MISSING, is_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,10 +46,11 @@ def bind_all(program: Program) -> None:
 
 
 class InputTypes:
-    """What a graph's declared input offers by name."""
+    """What a graph's declared input offers by name, and what the annotations of its nodes say."""
 
     def __init__(self, program: Program) -> None:
         declared = program.decl.input
+        self.is_context = typecheck.remembered(is_context)
         self.whole: Any = declared
         self.parts: Mapping[str, Any] = {}
         self.by_name = isinstance(declared, dict)
@@ -67,7 +67,9 @@ def _signature(node: CompiledNode) -> NodeSignature:
     return decl.signature
 
 
-def _in_edges(node: CompiledNode) -> list[CompiledEdge]:
+def _in_edges(node: CompiledNode) -> Sequence[CompiledEdge]:
+    if not node.back_in:
+        return node.forward_in
     return sorted((*node.forward_in, *node.back_in), key=lambda e: e.index)
 
 
@@ -79,7 +81,7 @@ def _place(program: Program, node: CompiledNode, types: InputTypes, paths: reach
     left = list(edges)
     for param in params:
         bind = None
-        if param.is_context:
+        if types.is_context(param.annotation):
             bind = Bind(param, How.CONTEXT)
         elif program.state is not None and param.annotation is program.decl.state:
             bind = Bind(param, How.STATE)
@@ -135,7 +137,7 @@ def _entry_params(program: Program) -> set[str]:
 
 def _check_alternatives(paths: reach.Paths, node: CompiledNode, param: Param, edges: Sequence[CompiledEdge]) -> None:
     """Refuse two edges of which nothing decides that only one delivers; what conditions decide is seen in the run."""
-    if node.quorum == 1:
+    if len(edges) < 2 or node.quorum == 1:
         return
     sure = [e for e in edges if paths.unconditional(e)]
     for i, a in enumerate(sure):
@@ -202,6 +204,8 @@ def _nobody(
     names = [e.name for e in _in_edges(node) if e.src is not program.start]
     upstream = [n.name for n in program.nodes if n is not node and paths.around(n, node) and paths.always_before(n, node)]
     known = list(dict.fromkeys([*names, *types.parts, *sorted(entries), *upstream]))
+    import difflib
+
     close = difflib.get_close_matches(param.name, known, n=1, cutoff=0.6)
     source = program.by_name.get(param.name)
     if close:

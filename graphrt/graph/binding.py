@@ -70,6 +70,8 @@ class Binder:
         Raises:
             GraphError: Two edges deliver for one parameter, or none does.
         """
+        if self.single and len(step.arrivals) == 1:
+            return {self.binds[0].name: deliver(core, step, *step.arrivals[0])}
         return {bind.name: self._value(core, step, bind, ctx) for bind in self.binds}
 
     def values(self, core: RunCore, step: Step, ctx: Any) -> list[Any]:
@@ -131,17 +133,15 @@ class Binder:
 def _is_single(node: CompiledNode, binds: Sequence[Bind]) -> bool:
     if len(binds) != 1 or binds[0].how is not How.EDGES or node.back_in:
         return False
-    return all(e in binds[0].edges for e in node.forward_in)
+    return len(binds[0].edges) == len(node.forward_in)
 
 
 def _by_place(node: CompiledNode, binds: Sequence[Bind]) -> tuple[int, ...] | None:
-    edges = {e: i for i, e in enumerate(sorted(node.forward_in, key=lambda e: e.index))}
-    if node.back_in or len(edges) != len(binds):
+    if node.back_in or len(node.forward_in) != len(binds):
         return None
-    if any(b.how is not How.EDGES or len(b.edges) != 1 for b in binds):
-        return None
-    places = tuple(edges[b.edges[0]] for b in binds)
-    return places if len(set(places)) == len(places) else None
+    edges = {e: i for i, e in enumerate(node.forward_in)}
+    places = [edges.pop(b.edges[0], -1) for b in binds if len(b.edges) == 1]
+    return None if edges else tuple(places)
 
 
 def deliver(core: RunCore, step: Step, edge: CompiledEdge, source: Step, value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 from graphrt.errors import ConfigError, GraphError
@@ -61,6 +60,8 @@ def check_concurrency(limit: int, of: str) -> None:
 
 def unknown_node(name: str, edge: str, known: Iterable[str]) -> GraphError:
     """Say that an edge names a node that is not there, and which one may have been meant."""
+    import difflib
+
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     meant = f"did you mean {close[0]!r}? " if close else ""

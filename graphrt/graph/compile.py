@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError, GraphTypeError
 from graphrt.graph import bind, reach, typecheck
+from graphrt.graph.annotations import unresolved_names
 from graphrt.graph.binding import How
 from graphrt.graph.checks import check_declared
 from graphrt.graph.compiled import EdgeKind, Program
@@ -16,9 +17,13 @@ from graphrt.graph.state import StateSpec
 from graphrt.graph.structure import common_depth, lay_out
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from graphrt.graph.binding import Bind
     from graphrt.graph.compiled import CompiledEdge, CompiledMap, CompiledNode
     from graphrt.graph.declared import GraphDecl
+
+    _Fits = Callable[[tuple[Any, Any]], bool]
 
 
 def compile_graph(decl: GraphDecl) -> Program:
@@ -89,8 +94,9 @@ def _compile_node(program: Program, node: CompiledNode) -> None:
 
 
 def _find_choices(node: CompiledNode) -> None:
-    node.branches = tuple(dict.fromkeys(e.decl.branch for e in node.out if e.decl.branch is not None))
     node.conditional = any(e.cond or e.map is not None for e in node.out)
+    if node.conditional:
+        node.branches = tuple(dict.fromkeys(e.decl.branch for e in node.out if e.decl.branch is not None))
 
 
 def _check_iterators(program: Program) -> None:
@@ -131,8 +137,8 @@ def _check_way_out(program: Program) -> None:
                 hint=f"add edge({node.name!r}, END), or declare it side=True if its value goes nowhere",
             )
     for node in inner:
-        only_maps_to_sides = all(e.map is not None and not e.map.gathers for e in node.out) and not node.errors
         if node not in good:
+            only_maps_to_sides = all(e.map is not None and not e.map.gathers for e in node.out) and not node.errors
             what = "leads into maps that nothing gathers" if only_maps_to_sides else "cannot reach END"
             raise GraphError(
                 f"node {node.name!r} {what}",
@@ -179,21 +185,23 @@ def _cancel_sets(program: Program, join: CompiledNode) -> tuple[frozenset[Compil
 
 
 def _check_types(program: Program) -> None:
+    unresolved = typecheck.remembered(unresolved_names)
+    fits = typecheck.remembered(lambda pair: typecheck.fits(*pair))
     for node in program.nodes:
         for one in node.binder.binds:
-            if one.param.annotation is MISSING or one.param.unresolved:
+            if one.param.annotation is MISSING or unresolved(one.param.annotation):
                 continue
             if one.how is How.EDGES:
                 for edge in one.edges:
-                    _check_edge_type(program, edge, one)
+                    _check_edge_type(program, edge, one, fits)
             elif one.how is How.INPUT:
                 given = program.decl.input
                 if one.part is not None:
                     given = given[one.part] if isinstance(given, dict) else given.model_fields[one.part].annotation
-                _compare(program, given, one, "the run's input")
+                _compare(given, one, "the run's input", fits)
             elif one.how is How.UPSTREAM:
                 assert one.source is not None
-                _compare(program, _returns(one.source), one, f"node {one.source.name!r}")
+                _compare(_returns(one.source), one, f"node {one.source.name!r}", fits)
     if isinstance(program.decl.output, dict):
         raise GraphTypeError(
             f"output of graph {program.name!r} is a dict, which is no type", hint="give a class, such as dict or a model"
@@ -202,7 +210,7 @@ def _check_types(program: Program) -> None:
         given = _carried_type(program, edge)
         if given is MISSING or (edge.src.decl is not None and edge.src.decl.signature.returns_none):
             continue
-        if not typecheck.fits(given, program.decl.output):
+        if not fits((given, program.decl.output)):
             raise GraphTypeError(
                 f"edge {edge} brings {typecheck.describe(given)}, and graph {program.name!r} declares "
                 f"output {typecheck.describe(program.decl.output)}",
@@ -243,15 +251,16 @@ def _carried_type(program: Program, edge: CompiledEdge) -> Any:
     return given
 
 
-def _check_edge_type(program: Program, edge: CompiledEdge, one: Bind) -> None:
+def _check_edge_type(program: Program, edge: CompiledEdge, one: Bind, fits: _Fits) -> None:
     given = _carried_type(program, edge)
     if given is not MISSING and not (edge.src.decl is not None and edge.src.decl.signature.returns_none and one.param.optional):
-        _compare(program, given, one, f"edge {edge}")
+        _compare(given, one, edge, fits)
 
 
-def _compare(program: Program, given: Any, one: Bind, who: str) -> None:
-    if given is MISSING or typecheck.fits(given, one.param.annotation):
+def _compare(given: Any, one: Bind, who: CompiledEdge | str, fits: _Fits) -> None:
+    if given is MISSING or fits((given, one.param.annotation)):
         return
+    who = who if isinstance(who, str) else f"edge {who}"
     raise GraphTypeError(
         f"{who} brings {typecheck.describe(given)}, and parameter {one.name!r} takes "
         f"{typecheck.describe(one.param.annotation)}",

@@ -115,13 +115,13 @@ def check_delivery(paths: Paths, node: CompiledNode, bind: Bind) -> None:
     Raises:
         GraphError: It has neither.
     """
+    edges = bind.edges
+    if len(edges) == len(node.forward_in) + len(node.back_in) or (paths.certain and not node.depth and not node.quorum):
+        return
     if bind.param.default is not MISSING or bind.param.optional:
         return
     annotation = bind.param.annotation
     if annotation is MISSING or bind.param.unresolved:
-        return
-    edges = bind.edges
-    if all(e in edges for e in (*node.forward_in, *node.back_in)):
         return
     forward = [e for e in node.forward_in if e in edges]
     if not forward:

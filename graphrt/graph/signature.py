@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from dataclasses import dataclass, replace
-from types import FunctionType, MethodType, NoneType
+from types import FunctionType, GenericAlias, MethodType, NoneType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -69,7 +69,7 @@ class Param(NamedTuple):
     @property
     def is_context(self) -> bool:
         """Whether it takes the run's context instead of a value."""
-        return _is_context(self.annotation)
+        return is_context(self.annotation)
 
     @property
     def optional(self) -> bool:
@@ -125,11 +125,7 @@ class NodeSignature:
     @property
     def unresolved(self) -> tuple[str, ...]:
         """Names in the annotations that were not found."""
-        found = [
-            text
-            for tp in (*(p.annotation for p in self.params), self.returns)
-            for text in unresolved_names(tp)
-        ]
+        found = [text for tp in (*(p.annotation for p in self.params), self.returns) for text in unresolved_names(tp)]
         return tuple(dict.fromkeys(found))
 
 
@@ -195,11 +191,11 @@ def _read_function(fn: FunctionType, name: str | None, localns: Mapping[str, Any
             default = by_keyword.get(param, MISSING) if index >= positional else defaults[index - required]
             keep = keep and type(default) in _SCALARS
         tp = annotations.get(param, MISSING)
-        if type(tp) is not type:
+        if tp is not MISSING and type(tp) is not type:
             tp = types.resolve(tp)
         params.append(Param(param, tp, default, index >= positional, index < code.co_posonlyargcount))
     returns = annotations.get("return", MISSING)
-    if returns not in _SCALARS:
+    if returns is not MISSING and (type(returns) is not type or returns not in _SCALARS):
         returns = _output(types.resolve(returns))
     flavor = _FLAVORS.get(code.co_flags & _FLAVOR_BITS, "sync")
     signature = NodeSignature(tuple(params), returns, flavor)
@@ -311,7 +307,7 @@ def _home(fn: Any) -> Any:
 # --- special types -----------------------------------------------------------------------------------------
 
 
-def _is_context(annotation: Any) -> bool:
+def is_context(annotation: Any) -> bool:
     """Tell whether *annotation* is `RunContext`, also where that name was not found."""
     tp = unwrap(annotation)
     for one in members_of(tp) or (tp,):
@@ -326,7 +322,7 @@ def _is_context(annotation: Any) -> bool:
 
 def _output(tp: Any) -> Any:
     """Give the type of the value alone where an `Update` of the state comes with it."""
-    if type(tp) is type and not hasattr(tp, "__graphrt_update__"):
+    if type(tp) is GenericAlias or (type(tp) is type and not hasattr(tp, "__graphrt_update__")):
         return tp
     members = members_of(unwrap(tp))
     if any(_is_update(member) for member in members):
@@ -342,4 +338,13 @@ def _is_update(tp: Any) -> bool:
     return getattr(get_origin(tp) or tp, "__graphrt_update__", False) is True
 
 
-__all__ = ["MISSING", "Flavor", "NodeSignature", "Param", "Unresolved", "read_signature", "unresolved_hint"]
+__all__ = [
+    "MISSING",
+    "Flavor",
+    "NodeSignature",
+    "Param",
+    "Unresolved",
+    "is_context",
+    "read_signature",
+    "unresolved_hint",
+]

@@ -97,8 +97,10 @@ def fold(history: History | None, spec: StateSpec, cache: FoldCache) -> dict[str
 
 
 def _fold(history: History | None, spec: StateSpec, cache: FoldCache) -> dict[str, Any]:
+    known = None if history is None else cache.get(history)
+    if known is not None:
+        return known
     todo = []
-    known = None
     for one in links(history):
         known = cache.get(one)
         if known is not None:
@@ -144,10 +146,10 @@ def read(
         warned: What was warned of already; None for no warning.
         copies: Whether mutable values are copied.
     """
-    values = _fold(history, spec, cache)
+    known = values = _fold(history, spec, cache)
     if copies:
         values = {name: copy_value(value, where=where, warned=warned) for name, value in values.items()}
-    return spec.model.model_construct(**values)
+    return spec.instance(dict(values) if values is known else values)
 
 
 def apply_write(
@@ -183,20 +185,20 @@ def apply_write(
         return history
     written: dict[str, Any] = {}
     after: dict[str, Any] = {}
-    reduced = False
+    before: dict[str, Any] | None = None
     for name, given in fields.items():
         field = spec.field(name, label)
         value = copy_value(given, where=label, warned=warned) if copies else given
         if field.reducer is None:
             after[name] = written[name] = field.convert(value, label)
         else:
-            current = _fold(history, spec, cache)[name]
-            after[name] = _reduce_checked(field, field.reducer, current, value, label)
+            if before is None:
+                before = _fold(history, spec, cache)
+            after[name] = _reduce_checked(field, field.reducer, before[name], value, label)
             written[name] = value
-            reduced = True
     new = link(history, writer, written, label)
-    if reduced:
-        cache.put(new, _fold(history, spec, cache) | after)
+    if before is not None:
+        cache.put(new, before | after)
     return new
 
 

@@ -63,13 +63,15 @@ class StateField:
         self._validate(value, f"what its reducer made of what {label!r} wrote", strict=True)
 
     def _validate(self, value: object, what: str, *, strict: bool | None) -> Any:
-        from pydantic import ValidationError
-
         if self._adapter is None:
             self._adapter = _adapter_for(self._model, self.name, self._info)
         try:
-            return self._adapter.validate_python(value, strict=strict)
-        except ValidationError as error:
+            return self._adapter.validator.validate_python(value, strict=strict)
+        except ValueError as error:
+            from pydantic import ValidationError  # costs more than the rest where nothing is wrong
+
+            if not isinstance(error, ValidationError):
+                raise
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             where = "".join(f"[{part!r}]" for part in first["loc"])
             raise GraphTypeError(
@@ -120,6 +122,19 @@ class StateSpec:
         fields = {name: StateField(model, name, info) for name, info in model.model_fields.items()}
         reducers = {name: field.reducer for name, field in fields.items() if field.reducer is not None}
         return cls(model, fields, reducers)
+
+    def instance(self, values: dict[str, Any]) -> Any:
+        """Make an instance of the model, which takes *values*, one for each field, without a look at them."""
+        model = self.model
+        if model.__pydantic_post_init__ is not None or model.model_config.get("extra") == "allow":
+            return model.model_construct(**values)
+        new = model.__new__(model)
+        set_slot = object.__setattr__  # past what a frozen model refuses
+        set_slot(new, "__dict__", values)
+        set_slot(new, "__pydantic_fields_set__", set(values))
+        set_slot(new, "__pydantic_extra__", None)
+        set_slot(new, "__pydantic_private__", None)
+        return new
 
     def field(self, name: str, label: str) -> StateField:
         """Find a field that *label* wrote.

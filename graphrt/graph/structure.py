@@ -372,27 +372,24 @@ def _all_cycles(cycles: Iterable[CompiledCycle]) -> list[CompiledCycle]:
 def _set_depths(program: Program) -> None:
     exits: dict[CompiledCycle, list[CompiledEdge]] = {}
     for edge in program.edges:
-        if edge.kind is EdgeKind.MAP:
-            edge.depth = 0
+        kind, src, dst = edge.kind, edge.src, edge.dst
+        if kind is EdgeKind.MAP:
             continue
-        if edge.kind is EdgeKind.MEMBER:
-            edge.depth = 0
-        else:
-            edge.depth = common_depth(edge.src.cycles, edge.dst.cycles)
-        if edge.depth < edge.src.depth:
-            exits.setdefault(edge.src.cycles[edge.depth], []).append(edge)
-        edge.simple = (
-            edge.kind in (EdgeKind.PLAIN, EdgeKind.ERROR)
-            and edge.dst is not program.end
-            and not edge.back
-            and edge.depth == edge.src.depth == edge.dst.depth
-        )
+        if kind is not EdgeKind.MEMBER and src.cycles and dst.cycles:
+            edge.depth = common_depth(src.cycles, dst.cycles)
+        if edge.depth < src.depth:
+            exits.setdefault(src.cycles[edge.depth], []).append(edge)
+        if (kind is EdgeKind.PLAIN or kind is EdgeKind.ERROR) and dst is not program.end and not edge.back:
+            edge.simple = edge.depth == src.depth == dst.depth
     for cycle, edges in exits.items():
         cycle.exits = tuple(sorted(edges, key=lambda e: e.index))
 
 
 def _set_needs(program: Program) -> None:
     for node in (*program.nodes, program.end):
+        if not node.depth:  # outside cycles every edge counts, and none leads back
+            node.need = (len(node.forward_in),)
+            continue
         node.back_in = tuple(e for e in node.forward_in if e.back)
         node.forward_in = tuple(e for e in node.forward_in if not e.back)
         node.need = tuple(sum(e.depth >= m for e in node.forward_in) for m in range(node.depth + 1))

@@ -284,12 +284,12 @@ def remembered(ask: Callable[[Any], T]) -> Callable[[Any], T]:
 
     def answer(about: Any) -> T:
         try:
-            return known[about]
-        except KeyError:
-            found = known[about] = ask(about)
-            return found
+            if about in known:
+                return known[about]
         except TypeError:  # a literal or a parameter of a type may be unhashable
             return ask(about)
+        found = known[about] = ask(about)
+        return found
 
     return answer
 

@@ -71,9 +71,7 @@ _COPY_HOOKS: Final = (
     "__reduce_ex__",
     "__setstate__",
 )
-_MODEL_SLOTS: Final = frozenset(
-    {"__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__"}
-)
+_MODEL_SLOTS: Final = frozenset({"__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__"})
 """Where a model keeps its state, in the releases of pydantic whose models are copied here."""
 _HEAP_TYPE: Final = 1 << 9
 """Flag of a class that was made by a class statement."""

@@ -38,7 +38,8 @@ class JsonLinesSpanExporter(SpanExporter):
             OSError: The file cannot be written.
         """
         self.path = Path(path)
-        self._file = self.path.open("w", encoding="utf-8", newline="\n")
+        # A lone surrogate becomes \udc80, which is how JSON writes it.
+        self._file = self.path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
         self._lock = threading.Lock()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:

@@ -7,7 +7,6 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
@@ -109,13 +108,18 @@ class ToolResult:
         """Whether the call did not work."""
         return self.error_message is not None
 
-    @cached_property
+    @property
     def text(self) -> str:
         """What the model reads: a string as it is; models, mappings, sequences as JSON; else ``str(data)``.
 
-        What cannot be sent (a NUL, a lone surrogate, bytes that do not decode) is replaced by U+FFFD.
+        What cannot be sent (a NUL, a lone surrogate, bytes that do not decode) is replaced by U+FFFD. It is
+        made once: data that is changed later does not show.
         """
-        return clean_text(self.error_message) if self.error_message is not None else _as_text(self.data)
+        text: str | None = self.__dict__.get("_text")
+        if text is None:
+            text = clean_text(self.error_message) if self.error_message is not None else _as_text(self.data)
+            self.__dict__["_text"] = text
+        return text
 
     def to_message(self, call_id: str) -> Message:
         """Make the entry in the conversation that answers the call *call_id*."""
@@ -157,10 +161,13 @@ class Tool(ABC):
         check_against(descriptor.parameters, arguments, tool_id=descriptor.id)
 
 
+_NUMBERS: Final = frozenset({int, float, bool})
+
+
 def _as_text(data: object) -> str:
     if isinstance(data, (str, bytes)):
         return clean_text(data)
-    if not _is_structured(data):
+    if type(data) in _NUMBERS or not _is_structured(data):
         return clean_text(str(data))
     try:
         text = to_json(data, fallback=str).decode()

@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import anyio
 
@@ -59,7 +60,8 @@ async def answer_call(
     """
     if tool is None:
         return _unknown(call, known)
-    ctx = replace(ctx, tool_call_id=call.id, tool_id=call.name)
+    if ctx.tool_call_id != call.id or ctx.tool_id != call.name:
+        ctx = replace(ctx, tool_call_id=call.id, tool_id=call.name)
     refused = await refuse_call(tool, call, ctx, permission=permission)
     if refused is not None:
         return refused
@@ -84,12 +86,12 @@ async def refuse_call(
         reason = f"its arguments are not valid JSON: {call.error}"
         return _not_executed(call, reason, ToolErrorKind.INVALID_ARGUMENTS)
     try:
-        tool.check(copy.deepcopy(call.arguments))
+        tool.check(_copy(call.arguments))
     except Exception as error:  # noqa: BLE001  a tool's check is the tool's code: its failure is told to the model
         kind = error.kind if isinstance(error, ToolError) else ToolErrorKind.INVALID_ARGUMENTS
         return _not_executed(call, _in_words(error), kind, cause=error)
     if permission is not None:
-        decision = await permission.check(call.name, copy.deepcopy(call.arguments), ctx)
+        decision = await permission.check(call.name, _copy(call.arguments), ctx)
         if not decision.allowed:
             return _denied(call, decision)
     return None
@@ -97,11 +99,10 @@ async def refuse_call(
 
 async def _execute(tool: Tool, call: ToolCall, ctx: ToolContext[Any], timeout: float | None) -> ToolResult:
     try:
+        if timeout is None:
+            return await _result(tool, call, ctx)
         with anyio.move_on_after(timeout):
-            value = await tool.execute(copy.deepcopy(call.arguments), ctx)
-            result = value if isinstance(value, ToolResult) else ToolResult.success(value)
-            _ = result.text  # made here, and kept: data that has no text is the tool's failure
-            return result
+            return await _result(tool, call, ctx)
     except Exception as error:  # whatever a tool raises is told to the model, and the run goes on
         log.info("tool %r failed", call.name, exc_info=error)
         kind = error.kind if isinstance(error, ToolError) else ToolErrorKind.EXECUTION
@@ -110,6 +111,21 @@ async def _execute(tool: Tool, call: ToolCall, ctx: ToolContext[Any], timeout: f
         f"tool {call.name!r} was stopped: it had no result after {timeout:g} seconds",
         kind=ToolErrorKind.TIMEOUT,
     )
+
+
+async def _result(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> ToolResult:
+    value = await tool.execute(_copy(call.arguments), ctx)
+    result = value if isinstance(value, ToolResult) else ToolResult.success(value)
+    _ = result.text  # made here, and kept: data that has no text is the tool's failure
+    return result
+
+
+def _copy(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give arguments that share nothing with the call, which belongs to the conversation."""
+    return {key: each if type(each) in _PLAIN else copy.deepcopy(each) for key, each in arguments.items()}
+
+
+_PLAIN: Final = frozenset({str, int, float, bool, NoneType})
 
 
 def _unknown(call: ToolCall, known: Iterable[str]) -> ToolResult:

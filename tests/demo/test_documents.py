@@ -61,9 +61,9 @@ def test_empty_folder_says_so(tmp_path: Path) -> None:
     assert listed(Documents(tmp_path)) == "no files"
 
 
-def test_only_what_is_named_is_there(root: Path) -> None:
-    documents = Documents(root, only=("readme.md", "docs/deep"))
-    assert documents.paths() == ["readme.md", "docs/deep/old.md"]
+def test_only_what_is_named_is_there_and_in_that_order(root: Path) -> None:
+    documents = Documents(root, only=("docs/deep", "readme.md"))
+    assert documents.paths() == ["docs/deep/old.md", "readme.md"]
     with pytest.raises(DocumentError, match="is not among the documents"):
         documents.lines("b.txt")
 

@@ -399,9 +399,7 @@ def test_every_value_passes_for_its_class(value: Any) -> None:
         (1, Json, False),
     ],
 )
-def test_a_value_is_checked_against_the_origin_of_the_declared_type(
-    value: Any, tp: Any, passes: bool
-) -> None:
+def test_a_value_is_checked_against_the_origin_of_the_declared_type(value: Any, tp: Any, passes: bool) -> None:
     assert check_value(value, tp) is passes
 
 
@@ -448,17 +446,13 @@ def test_the_item_type_is_what_iterating_gives(tp: Any, item: Any) -> None:
 
 
 def test_iterators_are_told_from_lists() -> None:
-    assert all(
-        map(is_iterator_type, [Iterator[int], Generator[int, None, None], AsyncIterator[int], Iterator])
-    )
+    assert all(map(is_iterator_type, [Iterator[int], Generator[int, None, None], AsyncIterator[int], Iterator]))
     assert is_iterator_type(AsyncGenerator[int, None] | None)
     assert not any(map(is_iterator_type, [list[int], Iterable[int], str, int, Any, MISSING]))
 
 
 def test_a_map_refuses_text_bytes_and_mappings() -> None:
-    assert all(
-        map(refuses_map, [str, bytes, bytearray, dict, Mapping[str, int], Row, str | None, Literal["a"]])
-    )
+    assert all(map(refuses_map, [str, bytes, bytearray, dict, Mapping[str, int], Row, str | None, Literal["a"]]))
     assert not any(map(refuses_map, [list[str], str | list[str], None, Any, MISSING, int]))
 
 

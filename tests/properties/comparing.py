@@ -23,8 +23,8 @@ def seen(outcome: Outcome) -> Outcome:
 def settled(outcome: Outcome, ran: set[StepKey], broken: frozenset[ScopeKey]) -> Outcome:
     """Leave out what happens within one instant in either order.
 
-    A step that was to start when its scope failed may count as cancelled, as skipped, or never be heard of: *ran*
-    are the steps that were seen running, *broken* the scopes that failed. Where none did, what was passed over and
+    A step that was to start when its scope was cut short may count as cancelled, as skipped, or never be heard
+    of: *ran* are the steps that were seen running, *broken* those scopes. In all others what was passed over and
     how many rounds had begun counts too. One step's end may break two of the graph's own rules at once.
     """
     steps = {
@@ -35,8 +35,7 @@ def settled(outcome: Outcome, ran: set[StepKey], broken: frozenset[ScopeKey]) ->
     rounds = {place: number for place, number in outcome.rounds.items() if place[0] not in broken}
     own = outcome.error in ("GraphError", "StateConflictError", "LimitExceededError") and () in broken
     status, error = ("failed", "its own") if own else (outcome.status, outcome.error)
-    empty: frozenset[ScopeKey] = frozenset()
-    return replace(outcome, status=status, error=error, steps=steps, rounds=rounds, broken=empty)
+    return replace(outcome, status=status, error=error, steps=steps, rounds=rounds, broken=frozenset())
 
 
 def kind(outcome: Outcome) -> bool:

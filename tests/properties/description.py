@@ -348,7 +348,7 @@ class Outcome:
     rounds: Mapping[tuple[ScopeKey, str, tuple[int, ...]], int] = field(default_factory=dict)
     """Rounds of each activation of a cycle: scope, header, rounds around it."""
     broken: frozenset[ScopeKey] = frozenset()
-    """Scopes that failed or were cancelled; the reference alone fills this in."""
+    """Scopes in which something was cut short; the reference alone fills this in."""
     doubts: frozenset[str] = frozenset()
     """Where the rules leave more than one answer; the reference alone fills this in."""
 

@@ -25,7 +25,7 @@ class Session:
         self.inputs: dict[StepKey, list[Any]] = {}
         """What running steps were started with."""
         self.core.start(value, 0.0)
-        self._carry_out()
+        self.carry_out()
 
     @property
     def over(self) -> bool:
@@ -47,7 +47,7 @@ class Session:
             problem = self.core.step_finished(step, value, 0.0)
             if problem is not None:
                 self.core.step_failed(step, problem, 0.0)
-        self._carry_out()
+        self.carry_out()
 
     def end_as(self, key: StepKey, event: RunEvent) -> None:
         """Let a running step end as a stored event says; where it may have written state, call it again."""
@@ -60,7 +60,7 @@ class Session:
             self.core.step_failed(step, event.data["error"], 0.0)
         else:
             self.core.step_finished(step, event.data["output"], 0.0)
-        self._carry_out()
+        self.carry_out()
 
     def _call(self, step: Step) -> Any:
         coro = step.node.run.fn(*self.inputs[key_of(step)])
@@ -70,7 +70,8 @@ class Session:
             return end.value
         raise AssertionError("a node function of a pure run does not wait")
 
-    def _carry_out(self) -> None:
+    def carry_out(self) -> None:
+        """Do at once what the core wants done, but for functions that run."""
         core = self.core
         while not self.over and (core.ready or core.cancels or core.opened):
             if core.cancels:

@@ -191,7 +191,7 @@ class Interpreter:
             for (cycle, around), last in scope.rounds.items()
         }
         name = type(self.error).__name__ if self.error is not None else None
-        broken = frozenset(scope.key for scope in self.scopes if scope.state != "ended")
+        broken = frozenset(scope.key for scope in self.scopes if scope.state != "ended" or scope.cuts)
         doubts = frozenset(self.doubts)
         return Outcome(self.status, output, outputs, state, name, ends, rounds, broken, doubts)
 
@@ -390,7 +390,7 @@ class Interpreter:
                     return False
                 if any(run.open for run in scope.maps.values() if run.source is step):
                     return False
-        if self._is_useless(scope, {cycle.header}, cycle.header, (*around, last)):
+        if self._is_useless(scope, set(cycle.nodes), cycle.header, (*around, last)):
             return True
         return all(self._status(scope, arc, (*around, last)) == "skipped" for arc in region.back(cycle))
 
@@ -466,7 +466,7 @@ class Interpreter:
         first = region.nodes[cycle.header].join == "any"
         if not taken or ("open" in states and not first):
             return False
-        if self._is_useless(scope, {cycle.header}, cycle.header, rounds):
+        if self._is_useless(scope, set(cycle.nodes), cycle.header, rounds):
             return False
         if last == scope.layout.graph.max_rounds:
             self._fail(scope, LimitExceededError("max_rounds"), limit=True)
@@ -530,7 +530,7 @@ class Interpreter:
         """Cancel what can only lead to *join* (E3), now and when a map would open later."""
         region = scope.region
         losers = region.losers(join)
-        scope.cuts.append((join, rounds, losers | {join}))
+        scope.cuts.append((join, rounds, losers))
         for name in losers:
             for other in scope.all_rounds(region.chain(name)):
                 if not self._same_round(scope, join, rounds, name, other):
@@ -550,14 +550,16 @@ class Interpreter:
         return rounds[:depth] == other[:depth]
 
     def _is_cut(self, scope: Scope, position: int, rounds: Rounds) -> bool:
-        """Say whether a map leads only to what a fired join has made useless."""
+        """Say whether a map leads only to a join that has fired, or to what that has made useless."""
         targets = {dst for _, dst, _ in scope.layout.maps[position]}
-        return self._is_useless(scope, targets, scope.layout.links[position].src, rounds)
+        return self._is_useless(scope, targets, scope.layout.links[position].src, rounds, itself=True)
 
-    def _is_useless(self, scope: Scope, targets: set[str], name: str, rounds: Rounds) -> bool:
+    def _is_useless(
+        self, scope: Scope, targets: set[str], name: str, rounds: Rounds, *, itself: bool = False
+    ) -> bool:
         """Say whether a join that fired in the same round as *name* has made all *targets* useless."""
         return any(
-            targets <= useless and join != name and self._same_round(scope, join, fired, name, rounds)
+            targets <= (useless | {join} if itself else useless) and self._same_round(scope, join, fired, name, rounds)
             for join, fired, useless in scope.cuts
         )
 

@@ -105,7 +105,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 def identity(span: ReadableSpan) -> int:
     """The span's id."""
     assert span.context is not None
-    return span.context.span_id
+    return int(span.context.span_id)
 
 
 def status(span: ReadableSpan) -> tuple[str, str | None]:
@@ -120,11 +120,7 @@ def exceptions(span: ReadableSpan) -> list[str]:
 
 def went_well(span: ReadableSpan) -> bool:
     """Whether *span* says nothing of an error."""
-    return (
-        span.status.status_code is StatusCode.UNSET
-        and not exceptions(span)
-        and "error.type" not in attributes(span)
-    )
+    return span.status.status_code is StatusCode.UNSET and not exceptions(span) and "error.type" not in attributes(span)
 
 
 @dataclass(frozen=True)

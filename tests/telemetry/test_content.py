@@ -18,7 +18,7 @@ from tests.telemetry.collecting import Collected, Doing, attributes, logged, sta
 
 pytestmark = pytest.mark.anyio
 
-SECRET = "the words of a person"
+WORDS = "the words of a person"
 
 
 class Reply(BaseModel):
@@ -52,23 +52,23 @@ async def approve(question: Any) -> str:
 
 async def test_no_content_unless_it_is_wanted() -> None:
     collected = Collected()
-    await chatting().run(SECRET, on_ask=approve, telemetry=collected.telemetry)
+    await chatting().run(WORDS, on_ask=approve, telemetry=collected.telemetry)
     collected.check_whole()
     for span in collected.spans:
-        assert SECRET not in span.to_json().lower()
+        assert WORDS not in span.to_json().lower()
         assert set(attributes(span)).isdisjoint(names.CONTENT)
 
 
 async def test_content_that_is_wanted_is_on_runs_steps_and_model_calls() -> None:
     collected = Collected(capture_content=True)
-    await chatting().run(SECRET, on_ask=approve, telemetry=collected.telemetry)
+    await chatting().run(WORDS, on_ask=approve, telemetry=collected.telemetry)
     run = attributes(collected.one("invoke_workflow chatting"))
-    assert (run["graphrt.input"], run["graphrt.output"]) == (SECRET, "yes")
+    assert (run["graphrt.input"], run["graphrt.output"]) == (WORDS, "yes")
     step = attributes(collected.one("node answers"))
-    assert step["graphrt.input"] == SECRET
-    assert json.loads(step["graphrt.output"]) == {"text": SECRET.upper()}
-    assert attributes(collected.one("chat small"))["gen_ai.input.messages"] == SECRET.upper()
-    assert SECRET.upper() in attributes(collected.one("node approve"))["graphrt.question"]
+    assert step["graphrt.input"] == WORDS
+    assert json.loads(step["graphrt.output"]) == {"text": WORDS.upper()}
+    assert attributes(collected.one("chat small"))["gen_ai.input.messages"] == WORDS.upper()
+    assert WORDS.upper() in attributes(collected.one("node approve"))["graphrt.question"]
 
 
 async def test_model_call_is_named_by_its_model_and_tells_what_is_known() -> None:

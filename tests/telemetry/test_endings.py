@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -271,7 +272,7 @@ async def test_every_attempt_has_a_span_from_the_second_on_with_its_own_times() 
     assert went_well(step)
     times = [(span.start_time or 0, span.end_time or 0) for span in attempts]
     assert all(start <= end for start, end in times)
-    assert all(first[1] <= second[0] for first, second in zip(times, times[1:], strict=False))
+    assert all(first[1] <= second[0] for first, second in pairwise(times))
 
 
 async def test_step_fails_with_its_last_attempt() -> None:

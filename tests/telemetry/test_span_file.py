@@ -75,6 +75,13 @@ def test_exception_on_a_span_is_an_event(provider: TracerProvider, path: Path) -
     assert span["status"]["code"] == "error"
 
 
+def test_text_that_is_no_unicode_is_written_as_json_can(provider: TracerProvider, path: Path) -> None:
+    with provider.get_tracer("test").start_as_current_span("odd") as span:
+        span.set_attribute("text", "half a \ud83d pair")
+    (line,) = exported(path)
+    assert line["attributes"] == {"text": "half a \ud83d pair"}
+
+
 def test_span_after_the_end_is_a_failure_and_raises_nothing(path: Path) -> None:
     exporter = JsonLinesSpanExporter(path)
     exporter.shutdown()

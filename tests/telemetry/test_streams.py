@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import anyio
@@ -72,7 +72,7 @@ async def leave_by_cancellation(graph: CompiledGraph, **options: Any) -> None:
 
 
 async def leave_an_outer_generator(graph: CompiledGraph, **options: Any) -> None:
-    async def texts() -> AsyncIterator[str]:
+    async def texts() -> AsyncGenerator[str, None]:
         async with graph.stream(1, **options) as run:
             async for event in run:
                 yield event.type

@@ -74,9 +74,7 @@ async def test_convention_version_is_recorded_on_the_instrumentation_scope() -> 
     for span in collected.spans:
         assert span.instrumentation_scope is not None
         assert span.instrumentation_scope.name == "graphrt"
-        assert dict(span.instrumentation_scope.attributes or {}) == {
-            "graphrt.gen_ai.conventions": CONVENTION_VERSION
-        }
+        assert dict(span.instrumentation_scope.attributes or {}) == {"graphrt.gen_ai.conventions": CONVENTION_VERSION}
 
 
 async def test_callers_span_is_the_parent_of_the_run() -> None:

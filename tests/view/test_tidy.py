@@ -105,7 +105,7 @@ def test_printable_text_is_one_line_that_can_be_seen(text: str) -> None:
     shown = printable(text)
     assert printable(shown) == shown
     assert shown == " ".join(shown.split())
-    assert shown.encode()
+    assert shown.encode().decode() == shown
 
 
 def test_printable_text_shows_what_would_mislead() -> None:

@@ -32,6 +32,7 @@ class Step:
 
     __slots__ = (
         "arrivals",
+        "attempt",
         "attempts",
         "cancelling",
         "carried",
@@ -72,6 +73,8 @@ class Step:
         """Why it was skipped, where the state alone does not say."""
         self.task: Any = None
         """What the scheduler needs to stop it; the core never looks at it."""
+        self.attempt: Any = None
+        """The attempt in progress, as the scheduler tells it from one left behind."""
 
     @property
     def round(self) -> int:

@@ -42,11 +42,12 @@ class RunContext(Generic[Deps]):
     """
 
     __graphrt_context__: ClassVar = True
-    __slots__ = ("_run", "_step")
+    __slots__ = ("_attempt", "_run", "_step")
 
     def __init__(self, run: GraphScheduler, step: Step) -> None:
         self._run = run
         self._step = step
+        self._attempt = step.attempt
 
     @property
     def deps(self) -> Deps:
@@ -77,7 +78,7 @@ class RunContext(Generic[Deps]):
     def cancel_requested(self) -> bool:
         """Whether this step or its run is being cancelled; for loops in synchronous nodes."""
         step = self._step
-        return step.cancelling or step.state not in LIVE_STATES or self._run.stopping
+        return step.cancelling or self._is_over() or self._run.stopping
 
     @property
     def budget(self) -> BudgetTracker | None:
@@ -125,6 +126,7 @@ class RunContext(Generic[Deps]):
 
     def record_usage(self, usage: TokenUsage | None) -> None:
         """Add to `RunResult.usage` what a model call has reported; None is unknown, and adds nothing."""
+        self._alive("record_usage")
         self._run.add_usage(usage)
 
     @property
@@ -135,6 +137,7 @@ class RunContext(Generic[Deps]):
 
     def annotate(self, name: str, value: Any) -> None:
         """Set an attribute on the span of this step; None, which is unknown, sets none. Without a span, nothing."""
+        self._alive("annotate")
         if self._run.observer is not None:
             self._run.observer.annotate(self._step, name, value)
 
@@ -144,11 +147,17 @@ class RunContext(Generic[Deps]):
         It lives as long as the run and is not stored: after a resume it is made anew. The items of a map share it
         with the graph around them; another activation of the graph has its own.
         """
+        self._alive("shared")
         return cast("_T", self._run.share(self._step.frame.scope.graph, key, make))
 
+    def _is_over(self) -> bool:
+        return self._step.state not in LIVE_STATES or self._step.attempt is not self._attempt
+
     def _alive(self, method: str) -> None:
-        if self._step.state not in LIVE_STATES:
+        if self._is_over():
+            step = self._step
+            ended = f"its end (it is {step.state.value})" if step.state not in LIVE_STATES else "its attempt's end"
             raise GraphError(
-                f"{method}() of step {self._step.key!r} comes after its end (it is {self._step.state.value})",
+                f"{method}() of step {step.key!r} comes after {ended}",
                 hint="a step out of time or cancelled can touch nothing; look at ctx.cancel_requested in long loops",
             )

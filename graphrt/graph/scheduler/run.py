@@ -26,7 +26,7 @@ from graphrt.graph.scheduler.context import RunContext
 from graphrt.graph.scheduler.drive import rest
 from graphrt.graph.scheduler.limits import BudgetTracker
 from graphrt.graph.scheduler.runner import Way
-from graphrt.graph.states import NodeState
+from graphrt.graph.states import LIVE_STATES, NodeState
 from graphrt.threads import call_soon
 
 if TYPE_CHECKING:
@@ -450,11 +450,21 @@ class GraphScheduler:
 
     def emit(self, step: Step, kind: str, data: Mapping[str, Any]) -> None:
         """Record an event of a node's own; from any thread."""
-        self.on_loop(lambda: self.core.note(kind, step, data, time.time()))
+        self._for_step(step, lambda: self.core.note(kind, step, data, time.time()))
 
     def send_text(self, step: Step, chunk: str) -> None:
         """Stream a piece of text; from any thread."""
-        self.on_loop(lambda: self.core.note_text(step, chunk, time.time()))
+        self._for_step(step, lambda: self.core.note_text(step, chunk, time.time()))
+
+    def _for_step(self, step: Step, fn: Callable[[], None]) -> None:
+        """Call *fn* on the event loop, unless the attempt that asks for it has ended until then."""
+        attempt = step.attempt
+
+        def call() -> None:
+            if step.state in LIVE_STATES and step.attempt is attempt:
+                fn()
+
+        self.on_loop(call)
 
     def on_loop(self, fn: Callable[[], None]) -> None:
         """Call *fn* on the run's event loop: at once when there already, else as soon as it can."""

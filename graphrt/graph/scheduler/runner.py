@@ -50,6 +50,9 @@ class Fallback:
             self.params = [p.name for p in signature.params]
 
 
+_NO_POLICIES = (None,) * 6
+
+
 class Runner:
     """One node, ready to be run."""
 
@@ -69,7 +72,7 @@ class Runner:
         "way",
     )
 
-    def __init__(self, node: CompiledNode) -> None:
+    def __init__(self, node: CompiledNode, check_of: Callable[[Any], Callable[[object], bool] | None]) -> None:
         decl = node.decl
         assert decl is not None
         signature = decl.signature
@@ -77,7 +80,7 @@ class Runner:
         self.way = _way_of(node)
         if self.way is Way.OBJECT:
             self.fn = decl.target.run
-        self.check = None if self.way in (Way.ASYNC_ITERATOR, Way.ITERATOR) else typecheck.checker(signature.returns)
+        self.check = None if self.way in (Way.ASYNC_ITERATOR, Way.ITERATOR) else check_of(signature.returns)
         self.retry = decl.retry if decl.retry is not None and decl.retry.attempts > 1 else None
         self.timeout = decl.timeout
         self.step_timeout = decl.step_timeout
@@ -92,7 +95,7 @@ class Runner:
         self.positional = not any(p.keyword_only for p in signature.params)
         self.single = binder.single and self.positional and self.way is not Way.OBJECT
         policies = (self.retry, self.timeout, self.step_timeout, self.limiter, self.rate, self.fallbacks or None)
-        self.plain = self.way in (Way.ASYNC, Way.OBJECT) and all(p is None for p in policies)
+        self.plain = self.way in (Way.ASYNC, Way.OBJECT) and policies == _NO_POLICIES
         """Nothing but a coroutine to await once."""
 
 
@@ -107,14 +110,11 @@ def _way_of(node: CompiledNode) -> Way:
             return Way.ASK
         if isinstance(target, Node) and not callable(target):
             return Way.OBJECT
-    if signature.is_async_gen:
+    if not node.lazy:
+        return Way.ASYNC if signature.is_async else Way.SYNC
+    if signature.is_async_gen or (not signature.is_gen and _is_async_iterator(signature.returns)):
         return Way.ASYNC_ITERATOR
-    if signature.is_gen:
-        return Way.ITERATOR
-    lazy = signature.returns is not MISSING and typecheck.is_iterator_type(signature.returns)
-    if lazy:
-        return Way.ASYNC_ITERATOR if _is_async_iterator(signature.returns) else Way.ITERATOR
-    return Way.ASYNC if signature.is_async else Way.SYNC
+    return Way.ITERATOR
 
 
 def _is_async_iterator(declared: Any) -> bool:
@@ -131,6 +131,7 @@ def prepare(program: Program) -> None:
     Raises:
         GraphError: A node is of no kind that can be run.
     """
+    check_of = typecheck.remembered(typecheck.checker)
 
     def one(part: Program) -> None:
         for node in part.nodes:
@@ -141,6 +142,6 @@ def prepare(program: Program) -> None:
                         f"node {node.name!r} is neither a function nor a Node",
                         hint="give a function, or an object with name, kind, signature and run(inputs, ctx)",
                     )
-                node.run = Runner(node)
+                node.run = Runner(node, check_of)
 
     program.walk(one)

@@ -230,6 +230,7 @@ class Work:
     def _failed_attempt(self, attempt: int, error: BaseException, delay: float) -> None:
         data = {"attempt": attempt, "error": error, "delay": delay}
         self.run.core.note("attempt.failed", self.step, data, time.time())
+        self.run.suspended()  # a pause comes now, without a coroutine that is seen to wait
 
     async def attempt(self, number: int) -> Any:
         """Make one attempt: take what it needs, run it for at most `timeout`, give all back."""
@@ -238,7 +239,7 @@ class Work:
         self.out_of_time = None
         await self._take()
         observer = run.observer
-        self.context = run.base.copy()
+        self.context = step.attempt = run.base.copy()
         if observer is not None:
             observer.attempt_started(step, number, self.context)
         try:
@@ -256,6 +257,7 @@ class Work:
                 observer.attempt_ended(step, None, False)
             return value
         finally:
+            step.attempt = None
             self._give()
 
     async def _timed(self) -> Any:
@@ -364,10 +366,10 @@ class Work:
         if fn is None or context is None:
             value = copy_value(fallback.constant, where=step.node.name, warned=None)
         else:
-            given = step.node.binder.inputs(run.core, step, RunContext(run, step))
-            args: list[Any] = []
-            for source in fallback.inputs:
-                args.append(RunContext(run, step) if source == "ctx" else error if source == "" else given[source])
+            step.attempt = context
+            ctx: RunContext[Any] = RunContext(run, step)
+            given = step.node.binder.inputs(run.core, step, ctx)
+            args = [ctx if source == "ctx" else error if source == "" else given[source] for source in fallback.inputs]
             coro = fn(*args) if fallback.is_async else run_in_thread(_named(lambda: fn(*args), fn))
             value = await drive(coro, context, run.suspended)
         problem = mismatch(step, value)

@@ -107,9 +107,7 @@ def lay_out(drawing: Drawing) -> Layout:
     insert_lanes(made.grid, made.lanes, made.chips)
     walls = insert_walls(made.grid, made.spans, made.group_paths)
     titles = [clip(group.label, TITLE_SIZE, _TITLE_LIMIT) for group in drawing.groups]
-    x = _lines(
-        drawing, made, walls, [math.ceil(width(title, TITLE_SIZE)) + 2 * _TITLE_MARGIN for title in titles]
-    )
+    x = _lines(drawing, made, walls, [math.ceil(width(title, TITLE_SIZE)) + 2 * _TITLE_MARGIN for title in titles])
     met = ports(made, x, [node.kind for node in drawing.nodes])
     heights, chips = _heights(made)
     stacked = bands(heights, chips, runs(made, x, met), made.spans, made.group_paths)
@@ -154,8 +152,7 @@ def _lines(drawing: Drawing, made: Plan, walls: list[Walls], widths: list[float]
         made.grid.positions(),
     )
     fans = [
-        Fan(node, tuple(made.chains[down[way]][1] for way in ways), below=True)
-        for node, ways in line.leaving.items()
+        Fan(node, tuple(made.chains[down[way]][1] for way in ways), below=True) for node, ways in line.leaving.items()
     ]
     fans += [
         Fan(node, tuple(made.chains[down[way]][-2] for way in ways), below=False)
@@ -167,13 +164,9 @@ def _lines(drawing: Drawing, made: Plan, walls: list[Walls], widths: list[float]
     kept = {above: chosen[above] for chain in rigid for above in chain[:-1] if above in chosen}
     distances = room(made.grid, walls, widths)
     for group, (wall, wide) in enumerate(zip(walls, widths, strict=True)):
-        entered = next(
-            (item for item in made.grid.rows[made.spans[group][0]] if _enters(made, group, item)), None
-        )
+        entered = next((item for item in made.grid.rows[made.spans[group][0]] if _enters(made, group, item)), None)
         if entered is not None:  # the name stands left of the first edge that comes in through the top
-            distances.distance[wall.left[0], entered] = max(
-                distances.distance.get((wall.left[0], entered), 0.0), wide
-            )
+            distances.distance[wall.left[0], entered] = max(distances.distance.get((wall.left[0], entered), 0.0), wide)
     _make_room_beside_routers(drawing, made, distances)
     return coordinates(made.grid, distances, rigid=kept, chosen=chosen, pulls=pulls, fans=fans)
 
@@ -181,10 +174,10 @@ def _lines(drawing: Drawing, made: Plan, walls: list[Walls], widths: list[float]
 def _make_room_beside_routers(drawing: Drawing, made: Plan, distances: Room) -> None:
     """Keep two or three branches of a router so far apart that the outer ones can leave it at its sides."""
     place = made.grid.positions()
-    branches: dict[int, list[int]] = {}
+    branches: dict[int, dict[int, None]] = {}
     for chain in made.chains.values():
         if drawing.nodes[chain[0]].kind == "router":
-            branches.setdefault(chain[0], []).append(chain[1])
+            branches.setdefault(chain[0], {})[chain[1]] = None
     for router, items in branches.items():
         wide = made.sizes[router].width / 2 + CLEAR + 1
         ordered = sorted(items, key=lambda item: place[item])

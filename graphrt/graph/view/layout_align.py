@@ -69,9 +69,7 @@ def coordinates(
     """
     x = swept(grid, room.distance, rigid)
     limit = _ALIGNED if len(x) <= _LARGE else _ALIGNED_OF_LARGE
-    near = {
-        above: below for above, below in chosen.items() if above in rigid or abs(x[above] - x[below]) <= limit
-    }
+    near = {above: below for above, below in chosen.items() if above in rigid or abs(x[above] - x[below]) <= limit}
     units = _Units(grid, room, near)
     units.gather(x)
     units.shorten(x)
@@ -156,9 +154,7 @@ class _Units:
             return
         number = {unit: place for place, unit in enumerate(self.order)}
         points = [x[unit] for unit in self.order]
-        bars = [
-            Bar(number[left], number[right], distance, 0) for (left, right), distance in self.apart.items()
-        ]
+        bars = [Bar(number[left], number[right], distance, 0) for (left, right), distance in self.apart.items()]
         for (one, other), weight in self.edges.items():
             end = len(points)
             points.append(min(x[one], x[other]))

@@ -26,7 +26,10 @@ _JOG: Final = 3.5
 
 _SIDES: Final[dict[bool, Direction]] = {True: "left", False: "right"}
 RunKey: TypeAlias = tuple[int, int]
-"""An edge, and which item of its chain a run starts from; of a lane, -1 at its source, -2 at its target."""
+"""The complement of an edge and the place in its chain where a run begins, or two items for a shared run.
+
+Of a lane it is the edge, and -1 at its source or -2 at its target.
+"""
 
 
 def runs(made: Plan, x: Sequence[float], found: Ports) -> dict[Zone, dict[RunKey, Run]]:
@@ -37,7 +40,7 @@ def runs(made: Plan, x: Sequence[float], found: Ports) -> dict[Zone, dict[RunKey
         for place, (here, there) in enumerate(pairwise(lines)):
             if abs(here - there) >= _NEAR:
                 zone: Zone = ("gap", made.grid.row[chain[place]])
-                zones.setdefault(zone, {})[edge, place] = Run((here,), (there,))
+                zones.setdefault(zone, {})[_key(made, edge, place)] = Run((here,), (there,))
     for lane in made.lanes:
         line = x[lane.items[0]]
         if (lane.edge, False) not in found.beside:
@@ -57,9 +60,16 @@ def chain_lines(made: Plan, x: Sequence[float], found: Ports, edge: int) -> list
     start = x[chain[0]] + found.leaving[edge] if edge in found.leaving else (inner or [end])[0]
     lines = [start, *inner, end]
     for place in range(1, len(lines)):
-        if abs(lines[place] - lines[place - 1]) < _JOG:
+        small = abs(lines[place] - lines[place - 1]) < _JOG
+        if small and chain[place] not in made.shared and chain[place - 1] not in made.shared:
             lines[place] = lines[place - 1]
     return lines
+
+
+def _key(made: Plan, edge: int, place: int) -> RunKey:
+    """Name a run; edges that share it name it alike."""
+    here, there = made.chains[edge][place : place + 2]
+    return (here, there) if here in made.shared or there in made.shared else (~edge, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +120,7 @@ class _Router:
             corners.append((lines[0], corners[0][1]))
         for place, (here, there) in enumerate(pairwise(lines)):
             if abs(here - there) >= _NEAR:
-                high, low = self.bands.level[("gap", rows[items[place]])].at((edge, place))
+                high, low = self.bands.level[("gap", rows[items[place]])].at(_key(self.made, edge, place))
                 corners += [(here, high), (there, low)]
         corners.append(self.port(items[-1], lines[-1] - self.x[items[-1]], -1))
         line = bent(corners, "down" if left is None else _SIDES[left], "down")

@@ -93,41 +93,6 @@ def extents(grid: Grid, groups: int, items: Iterable[int]) -> list[tuple[int, in
     return list(zip(first, last, strict=True))
 
 
-def thread(
-    grid: Grid, src: int, dst: int, spans: Sequence[tuple[int, int]], chip: tuple[int, float] | None
-) -> list[int]:
-    """Lead an edge down from *src* to *dst* through an item in each row between, and return all of them.
-
-    *chip* is the row of the edge's label and its width. Inside a group the edge stays in it to its last row,
-    so that it leaves through the bottom; the same holds for the groups around *dst*, from their first row.
-    """
-    top, bottom = grid.row[src], grid.row[dst]
-    above, below = grid.path[src], grid.path[dst]
-    shared = len(common(above, below))
-    chain = [src]
-    for row in range(top + 1, bottom):
-        path = above[
-            : max(
-                (n for n in range(shared + 1, len(above) + 1) if row <= spans[above[n - 1]][1] < bottom),
-                default=shared,
-            )
-        ]
-        if len(path) == shared:
-            path = below[
-                : max(
-                    (n for n in range(shared + 1, len(below) + 1) if row >= spans[below[n - 1]][0] > top),
-                    default=shared,
-                )
-            ]
-        role, half = (Role.LABEL, chip[1] / 2) if chip is not None and chip[0] == row else (Role.BEND, 0.0)
-        item = grid.append(role, row, path, half, half)
-        grid.link(chain[-1], item)
-        chain.append(item)
-    grid.link(chain[-1], dst)
-    chain.append(dst)
-    return chain
-
-
 def fill(grid: Grid, spans: Sequence[tuple[int, int]], paths: Sequence[Path]) -> None:
     """Give each group an item in every row it spans, so that it has a place there.
 

@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from graphrt.graph.view.layout_grid import Grid, Role, common
+from graphrt.graph.view.layout_grid import Grid, Path, Role, common
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _Unit: TypeAlias = tuple[str, int]
+
+_MANY: Final = 60
+"""Lanes up to which each finds the best place; more are put beside everything in their groups."""
 
 _BLOCKED: Final = 3
 """How many crossings a node between an edge's end and its lane is worth."""
@@ -36,19 +39,30 @@ def insert_lanes(grid: Grid, lanes: Iterable[Lane], chips: dict[int, tuple[int, 
     group that lies outside its cycle.
     """
     lane_of: dict[int, int] = {}
-    for lane in sorted(lanes, key=lambda lane: (abs(grid.row[lane.src] - grid.row[lane.dst]), lane.edge)):
-        inside = _cycle(grid, lane.src, lane.dst)
-        right = _slots(grid, lane, inside, lane_of, leftwards=False)
-        left = _slots(grid, lane, inside, lane_of, leftwards=True)
-        lane.leftwards = _cost(grid, lane, left) < _cost(grid, lane, right)
+    ordered = sorted(lanes, key=lambda lane: (abs(grid.row[lane.src] - grid.row[lane.dst]), lane.edge))
+    for lane in ordered:
         path = common(grid.path[lane.src], grid.path[lane.dst])
-        for number, slot in sorted((left if lane.leftwards else right).items()):
+        if len(ordered) > _MANY:
+            slots = {number: _end(grid, number, path) for number in _rows(grid, lane)}
+        else:
+            inside = _cycle(grid, lane.src, lane.dst)
+            slots = _slots(grid, lane, inside, lane_of, leftwards=False)
+            left = _slots(grid, lane, inside, lane_of, leftwards=True)
+            lane.leftwards = _cost(grid, lane, left) < _cost(grid, lane, slots)
+            slots = left if lane.leftwards else slots
+        for number, slot in sorted(slots.items()):
             chip = chips.get(lane.edge)
             half = chip[1] / 2 if chip is not None and chip[0] == number else 0.0
             item = grid.add(Role.LANE, number, path, half, half)
             grid.rows[number].insert(slot, item)
             lane.items.append(item)
             lane_of[item] = lane.edge
+
+
+def _end(grid: Grid, number: int, path: Path) -> int:
+    """Return the place after the last item of a row that stands in the groups of *path*."""
+    row = grid.rows[number]
+    return next(index for index in range(len(row), 0, -1) if grid.path[row[index - 1]][: len(path)] == path)
 
 
 def _rows(grid: Grid, lane: Lane) -> range:
@@ -72,9 +86,7 @@ def _reached(start: int, towards: Sequence[Sequence[int]]) -> set[int]:
     return seen
 
 
-def _slots(
-    grid: Grid, lane: Lane, inside: set[int], lane_of: dict[int, int], *, leftwards: bool
-) -> dict[int, int]:
+def _slots(grid: Grid, lane: Lane, inside: set[int], lane_of: dict[int, int], *, leftwards: bool) -> dict[int, int]:
     """Return the lane's place in each of its rows: beside the cycle, and on one side of everything tall."""
     path = common(grid.path[lane.src], grid.path[lane.dst])
     rows: dict[int, list[tuple[bool, _Unit]]] = {}

@@ -90,9 +90,7 @@ def _swept(grid: Grid, rows: Rows, groups: int) -> tuple[int, Rows]:
             break
         rank = _group_order(grid, rows, groups)
         turn = sweep // 2
-        _sweep(
-            grid, rows, rank, down=sweep % 2 == 0, middle=_median if turn % 2 else _average, flip=turn % 4 > 1
-        )
+        _sweep(grid, rows, rank, down=sweep % 2 == 0, middle=_median if turn % 2 else _average, flip=turn % 4 > 1)
         if len(grid.role) <= _SMALL:
             _swap_neighbours(grid, rows, flip=turn % 4 > 1)
         count = crossings(grid, rows)
@@ -159,9 +157,7 @@ def _group_order(grid: Grid, rows: Rows, groups: int) -> list[float]:
     return [value / max(count, 1) for value, count in zip(total, weight, strict=True)]
 
 
-def _arranged(
-    grid: Grid, row: list[int], values: dict[int, float], rank: Sequence[float], depth: int = 0
-) -> list[int]:
+def _arranged(grid: Grid, row: list[int], values: dict[int, float], rank: Sequence[float], depth: int = 0) -> list[int]:
     """Sort the items of a row by their *values*; one without a value keeps its place.
 
     The items of a group stay together, at the mean of their values, and groups stand as *rank* says.
@@ -174,9 +170,7 @@ def _arranged(
     known = {key: _mean(units[key], values) for key in keys}
     moving = iter(sorted((key for key in keys if known[key] is not None), key=lambda key: known[key] or 0.0))
     keys = [next(moving) if known[key] is not None else key for key in keys]
-    groups = iter(
-        sorted((group for is_group, group in keys if is_group), key=lambda group: (rank[group], group))
-    )
+    groups = iter(sorted((group for is_group, group in keys if is_group), key=lambda group: (rank[group], group)))
     keys = [(True, next(groups)) if key[0] else key for key in keys]
     arranged: list[int] = []
     for key in keys:

@@ -40,9 +40,7 @@ class Walls:
     right: list[int] = field(default_factory=list)
 
 
-def insert_walls(
-    grid: Grid, spans: Sequence[tuple[int, int]], paths: Sequence[tuple[int, ...]]
-) -> list[Walls]:
+def insert_walls(grid: Grid, spans: Sequence[tuple[int, int]], paths: Sequence[tuple[int, ...]]) -> list[Walls]:
     """Put an item on either side of each group into every row that it spans."""
     walls = [Walls() for _ in spans]
     for group in sorted(range(len(spans)), key=lambda group: -len(paths[group])):
@@ -72,9 +70,7 @@ def room(grid: Grid, walls: Sequence[Walls], widths: Sequence[float]) -> Room:
     for row in grid.rows:
         for left, right in pairwise(row):
             first, second = sorted((grid.role[left], grid.role[right]))
-            found.distance[left, right] = float(
-                math.ceil(grid.right[left] + _GAPS[first, second] + grid.left[right])
-            )
+            found.distance[left, right] = float(math.ceil(grid.right[left] + _GAPS[first, second] + grid.left[right]))
     for wall, width in zip(walls, widths, strict=True):
         pair = wall.left[0], wall.right[0]
         found.distance[pair] = max(found.distance.get(pair, 0.0), float(math.ceil(width)))

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from graphrt.graph.view.drawing import FOLDED
-from graphrt.graph.view.layout_grid import Grid, Path, Role, extents, fill, thread
+from graphrt.graph.view.layout_grid import Grid, Path, Role, extents, fill
 from graphrt.graph.view.layout_lane import Lane
 from graphrt.graph.view.layout_rank import Arc, going_back, ranks
+from graphrt.graph.view.layout_thread import Threads, crowds, knots
 from graphrt.graph.view.sizes import PILE, NodeSize, chip_text, chip_width, node_size
 from graphrt.graph.view.tidy import lineage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from graphrt.graph.view.drawing import Drawing, DrawnEdge
 
@@ -39,6 +40,8 @@ class Plan:
     grid: Grid
     chains: dict[int, list[int]] = field(default_factory=dict)
     """Of each edge that goes down, its items."""
+    shared: set[int] = field(default_factory=set)
+    """Items that several edges pass."""
     lanes: list[Lane] = field(default_factory=list)
     loops: dict[int, list[int]] = field(default_factory=dict)
     """Of each node with edges to itself, those edges."""
@@ -63,20 +66,24 @@ def plan(drawing: Drawing) -> Plan:
     ]
     up = {lane.edge for lane in lanes}
     row, chips, count = _rows(drawing.edges, arcs, rank, up)
-    made = _empty(drawing, arcs, row, count)
-    made.lanes, made.chips = lanes, chips
     down = [edge for edge, arc in enumerate(arcs) if edge not in up and arc[0] != arc[1]]
-    for edge in down:
-        made.chains[edge] = thread(made.grid, *arcs[edge], made.spans, chips.get(edge))
+    gathered = knots(drawing.edges, arcs, row, down)
+    made = _empty(drawing, arcs, row, count, crowds(arcs, gathered, [*down, *sorted(up)]))
+    made.lanes, made.chips = lanes, chips
+    threads = Threads(made.grid, made.spans)
+    longest_first = sorted(gathered, key=lambda edge: row[arcs[edge][0]] - row[arcs[edge][1]])
+    for edge in (*longest_first, *(edge for edge in down if edge not in gathered)):
+        made.chains[edge] = threads.lead(*arcs[edge], chips.get(edge), gathered.get(edge))
+    made.chains = {edge: made.chains[edge] for edge in down}
+    uses = Counter(item for chain in made.chains.values() for item in chain[1:-1])
+    made.shared = {item for item, count in uses.items() if count > 1}
     fill(made.grid, made.spans, made.group_paths)
     return made
 
 
 def _forward(drawing: Drawing, arcs: Sequence[Arc]) -> dict[int, None]:
     """Return the edges that decide about the rows: without the rest, the graph has no cycle."""
-    edges = [
-        edge for edge, (src, dst) in enumerate(arcs) if src != dst and drawing.edges[edge].kind != "back"
-    ]
+    edges = [edge for edge, (src, dst) in enumerate(arcs) if src != dst and drawing.edges[edge].kind != "back"]
     starts = [index for index, node in enumerate(drawing.nodes) if node.kind == "start"]
     back = going_back(len(drawing.nodes), [arcs[edge] for edge in edges], starts)
     return {edge: None for edge, turned in zip(edges, back, strict=True) if not turned}
@@ -110,17 +117,13 @@ def _level(arc: Arc, rank: Sequence[int]) -> bool:
     return rank[arc[0]] == rank[arc[1]]
 
 
-def _empty(drawing: Drawing, arcs: list[Arc], row: Sequence[int], count: int) -> Plan:
+def _empty(drawing: Drawing, arcs: list[Arc], row: Sequence[int], count: int, crowd: Mapping[int, int]) -> Plan:
     """Return a plan with the nodes in their rows and no edges yet."""
     group = {group.id: index for index, group in enumerate(drawing.groups)}
     parents = {group.id: group.parent for group in drawing.groups}
     group_paths = [tuple(group[id] for id in lineage(one.id, parents)) for one in drawing.groups]
     paths = [tuple(group[id] for id in lineage(node.group, parents)) for node in drawing.nodes]
-    leaving = Counter(src for src, dst in arcs if src != dst)
-    entering = Counter(dst for src, dst in arcs if src != dst)
-    sizes = [
-        node_size(node, max(leaving[index], entering[index])) for index, node in enumerate(drawing.nodes)
-    ]
+    sizes = [node_size(node, crowd.get(index, 0)) for index, node in enumerate(drawing.nodes)]
     loops: dict[int, list[int]] = {}
     for edge, (src, dst) in enumerate(arcs):
         if src == dst:

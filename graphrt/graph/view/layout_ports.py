@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from graphrt.graph.view.layout_grid import Role
 from graphrt.graph.view.sizes import port_reach
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from graphrt.graph.view.layout_lane import Lane
     from graphrt.graph.view.layout_plan import Plan
 
+_Value = TypeVar("_Value")
 EndKey: TypeAlias = tuple[int, bool]
 """An edge, and whether its upper end is meant."""
 
@@ -57,28 +58,48 @@ def ports(made: Plan, x: Sequence[float], kinds: Sequence[str]) -> Ports:
     """Choose where every edge meets its nodes."""
     found = Ports()
     _lane_sides(made, found)
+    leaders = {made.chains[edge][1]: edge for edge in reversed(made.chains)}
     bottoms: dict[int, list[_End]] = defaultdict(list)
     for edge, chain in made.chains.items():
-        fixed = made.grid.role[chain[1]] is not Role.NODE
-        bottoms[chain[0]].append(_End(edge, x[chain[1]] - x[chain[0]], fixed))
+        if chain[1] not in made.shared or leaders[chain[1]] == edge:
+            fixed = made.grid.role[chain[1]] is not Role.NODE
+            bottoms[chain[0]].append(_End(edge, x[chain[1]] - x[chain[0]], fixed))
     for lane in made.lanes:
         if (lane.edge, False) not in found.beside:
             bottoms[lane.src].append(_End(lane.edge, x[lane.items[0]] - x[lane.src], fixed=False))
     for node, ends in bottoms.items():
         kept = _leave_sideways(made, x, found, node, ends) if kinds[node] == "router" else ends
         found.leaving.update(_spread(kept, port_reach(kinds[node], made.sizes[node])))
+    for edge, chain in made.chains.items():
+        if chain[1] in made.shared:
+            _copy(found.leaving, leaders[chain[1]], edge)
+            _copy(found.sideways, leaders[chain[1]], edge)
+    _enter(made, x, found, kinds)
+    return found
+
+
+def _enter(made: Plan, x: Sequence[float], found: Ports, kinds: Sequence[str]) -> None:
+    leaders = {made.chains[edge][-2]: edge for edge in reversed(made.chains)}
     tops: dict[int, list[_End]] = defaultdict(list)
     for edge, chain in made.chains.items():
         inner = chain[1:-1]
-        line = x[inner[-1]] if inner else x[chain[0]] + found.leaving.get(edge, 0.0)
-        fixed = bool(inner) or edge not in found.sideways
-        tops[chain[-1]].append(_End(edge, line - x[chain[-1]], fixed))
+        if not inner or inner[-1] not in made.shared or leaders[inner[-1]] == edge:
+            line = x[inner[-1]] if inner else x[chain[0]] + found.leaving.get(edge, 0.0)
+            fixed = bool(inner) or edge not in found.sideways
+            tops[chain[-1]].append(_End(edge, line - x[chain[-1]], fixed))
     for lane in made.lanes:
         if (lane.edge, True) not in found.beside:
             tops[lane.dst].append(_End(lane.edge, x[lane.items[0]] - x[lane.dst], fixed=False))
     for node, ends in tops.items():
         found.entering.update(_spread(ends, port_reach(kinds[node], made.sizes[node])))
-    return found
+    for edge, chain in made.chains.items():
+        if chain[-2] in made.shared:
+            _copy(found.entering, leaders[chain[-2]], edge)
+
+
+def _copy(values: dict[int, _Value], leader: int, edge: int) -> None:
+    if leader in values:
+        values[edge] = values[leader]
 
 
 def _spread(ends: Sequence[_End], reach: float) -> dict[int, float]:
@@ -138,9 +159,7 @@ def _side_is_open(made: Plan, x: Sequence[float], found: Ports, node: int, end: 
     away = -end.towards if left else end.towards
     if end.edge not in made.chains or away < made.sizes[node].width / 2 + CLEAR:
         return False
-    if (node in made.loops and not left) or any(
-        _meets_side(made, found, lane, node, left) for lane in made.lanes
-    ):
+    if (node in made.loops and not left) or any(_meets_side(made, found, lane, node, left) for lane in made.lanes):
         return False
     low, high = sorted((x[node], x[node] + end.towards))
     grid = made.grid
@@ -156,9 +175,7 @@ def _side_is_open(made: Plan, x: Sequence[float], found: Ports, node: int, end: 
 
 def _meets_side(made: Plan, found: Ports, lane: Lane, node: int, left: bool) -> bool:
     ends = ((lane.src, False), (lane.dst, True))
-    return lane.leftwards == left and any(
-        end == node and (lane.edge, upper) in found.beside for end, upper in ends
-    )
+    return lane.leftwards == left and any(end == node and (lane.edge, upper) in found.beside for end, upper in ends)
 
 
 def _lane_sides(made: Plan, found: Ports) -> None:

@@ -130,9 +130,7 @@ def main_line(count: int, arcs: Sequence[Arc], weight: Sequence[int], place: Seq
     return found
 
 
-def _heaviest(
-    count: int, arcs: Sequence[Arc], weight: Sequence[int]
-) -> tuple[list[list[int]], list[list[int]]]:
+def _heaviest(count: int, arcs: Sequence[Arc], weight: Sequence[int]) -> tuple[list[list[int]], list[list[int]]]:
     """Return for each node the arcs of heaviest paths that leave it, and those that enter it."""
     leaving: list[list[int]] = [[] for _ in range(count)]
     entering: list[list[int]] = [[] for _ in range(count)]

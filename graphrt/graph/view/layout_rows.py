@@ -117,9 +117,7 @@ def _turn(found: Bands, level: Mapping[Zone, Levels], zone: Zone, y: float, last
     return y + level[zone].height + _TURN + last + (6.0 if above else 0.0)
 
 
-def _frames(
-    count: int, spans: Sequence[tuple[int, int]], paths: Sequence[Path]
-) -> tuple[list[float], list[float]]:
+def _frames(count: int, spans: Sequence[tuple[int, int]], paths: Sequence[Path]) -> tuple[list[float], list[float]]:
     """Return how much room the frames of groups need above and below each row."""
     above, below = [0.0] * count, [0.0] * count
     for path in paths:
@@ -144,7 +142,5 @@ def _frame_groups(
         lower: Zone = ("below", last)
         clear = found.level[upper].top - 4.0 if upper in level else found.top[first]
         found.group_top[group] = min(tops, default=clear - _GROUP_TOP) - GROUP_TITLE
-        clear = (
-            found.level[lower].top + found.level[lower].height + 2.0 if lower in level else found.bottom[last]
-        )
+        clear = found.level[lower].top + found.level[lower].height + 2.0 if lower in level else found.bottom[last]
         found.group_bottom[group] = max(bottoms, default=clear) + _GROUP_BOTTOM

@@ -57,9 +57,7 @@ def tracks(runs: Sequence[Run]) -> list[int]:
     track = [-1] * count
     left = list(range(count))
     while left:
-        run = min(
-            left, key=lambda run: (wait[run], runs[run].left, run)
-        )  # above zero only where wishes go in a ring
+        run = min(left, key=lambda run: (wait[run], runs[run].left, run))  # above zero only where wishes go in a ring
         left.remove(run)
         track[run] = max((track[other] + 1 for other in beside[run] if track[other] >= 0), default=0)
         for lower in under[run]:

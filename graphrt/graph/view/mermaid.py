@@ -114,6 +114,5 @@ def _colours(drawing: Drawing, names: dict[str, str]) -> Iterator[str]:
 def _text(text: str) -> str:
     """Write what the language might take for its own as numbered characters."""
     return "".join(
-        character if _PLAIN.match(character) or not character.isascii() else f"#{ord(character)};"
-        for character in text
+        character if _PLAIN.match(character) or not character.isascii() else f"#{ord(character)};" for character in text
     )

@@ -11,9 +11,7 @@ if TYPE_CHECKING:
 ROOT: Final = "graphrt-view"
 """Class of the outermost element: every rule is below it, so a page that holds the picture stays as it is."""
 
-FONT: Final = (
-    'system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"Noto Sans","DejaVu Sans",sans-serif'
-)
+FONT: Final = 'system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"Noto Sans","DejaVu Sans",sans-serif'
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,7 @@ def _header(drawing: Drawing) -> tuple[str, float, float]:
     wide, y = 0.0, 0.0
     if drawing.name:
         name = clip(drawing.name, _NAME_SIZE, _NAME_LIMIT)
-        parts.append(
-            f'<text class="name begin" x="{number(_MARGIN)}" y="{number(_MARGIN + 12)}">{escape(name)}</text>'
-        )
+        parts.append(f'<text class="name begin" x="{number(_MARGIN)}" y="{number(_MARGIN + 12)}">{escape(name)}</text>')
         wide, y = width(name, _NAME_SIZE) * 1.1, _HEADER
     counts = Counter(node.state for node in drawing.nodes if node.state is not None)
     if not counts and drawing.status is None:

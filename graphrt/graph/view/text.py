@@ -76,9 +76,7 @@ class _Writer:
         counts = Counter(node.state for node in self.drawing.nodes if node.state is not None)
         parts = [] if self.drawing.status is None else [self.drawing.status]
         parts += [
-            f"{self.marks[state]} {counts[state]} {state.replace('_', ' ')}"
-            for state in NODE_STATES
-            if counts[state]
+            f"{self.marks[state]} {counts[state]} {state.replace('_', ' ')}" for state in NODE_STATES if counts[state]
         ]
         if parts:
             yield "   ".join(parts)
@@ -101,9 +99,7 @@ class _Writer:
 
     def _ordered(self) -> list[DrawnNode]:
         """Return the nodes so that edges lead down the page, except those that go back."""
-        below = {
-            id: [edge.dst for edge, back in edges if not back][::-1] for id, edges in self.leaving.items()
-        }
+        below = {id: [edge.dst for edge, back in edges if not back][::-1] for id, edges in self.leaving.items()}
         starts = [node.id for node in self.drawing.nodes if node.kind == "start"]
         met: set[str] = set()
         done: list[str] = []
@@ -167,9 +163,7 @@ class _Writer:
 def _going_back(drawing: Drawing) -> list[bool]:
     number = {node.id: place for place, node in enumerate(drawing.nodes)}
     arcs = [(number[edge.src], number[edge.dst]) for edge in drawing.edges if edge.kind != "back"]
-    found = iter(
-        going_back(len(number), arcs, [number[node.id] for node in drawing.nodes if node.kind == "start"])
-    )
+    found = iter(going_back(len(number), arcs, [number[node.id] for node in drawing.nodes if node.kind == "start"]))
     return [edge.kind == "back" or next(found) for edge in drawing.edges]
 
 

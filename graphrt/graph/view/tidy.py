@@ -58,9 +58,7 @@ def tidy(drawing: Drawing) -> Drawing:
                 kind=groups[id].kind if groups[id].kind in GROUP_KINDS else "graph",
                 parent=lines[id][-2] if len(lines[id]) > 1 else None,
             )
-            for id in sorted(
-                dict.fromkeys(group.id for group in drawing.groups), key=lambda id: len(lines[id])
-            )
+            for id in sorted(dict.fromkeys(group.id for group in drawing.groups), key=lambda id: len(lines[id]))
             if id in used
         ),
         status=None if drawing.status is None else printable(drawing.status),
