@@ -17,6 +17,7 @@ if __name__ != "graphrt.nodes":
 
 __all__ = [
     "AgentNode",
+    "Approval",
     "Ask",
     "FallbackNode",
     "FunctionNode",
@@ -26,16 +27,19 @@ __all__ = [
     "ResolvedAgent",
     "RouterNode",
     "ToolNode",
+    "UnknownToolNode",
     "compile_agent",
 ]
 
 if TYPE_CHECKING:
-    from graphrt.nodes.agent import AgentNode, ResolvedAgent, compile_agent
+    from graphrt.nodes.agent import AgentNode
+    from graphrt.nodes.agent_graph import ResolvedAgent, compile_agent
+    from graphrt.nodes.approval import Approval
     from graphrt.nodes.ask import Ask
     from graphrt.nodes.function import FunctionNode, JoinNode, RouterNode
     from graphrt.nodes.graph import GraphNode
     from graphrt.nodes.inference import FallbackNode, InferenceNode
-    from graphrt.nodes.tool import ToolNode
+    from graphrt.nodes.tool import ToolNode, UnknownToolNode
 
 if not TYPE_CHECKING:
     from graphrt._lazy import lazy_names
@@ -43,11 +47,13 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "graphrt.nodes.agent": ("AgentNode", "ResolvedAgent", "compile_agent"),
+            "graphrt.nodes.agent": ("AgentNode",),
+            "graphrt.nodes.agent_graph": ("ResolvedAgent", "compile_agent"),
+            "graphrt.nodes.approval": ("Approval",),
             "graphrt.nodes.ask": ("Ask",),
             "graphrt.nodes.function": ("FunctionNode", "JoinNode", "RouterNode"),
             "graphrt.nodes.graph": ("GraphNode",),
             "graphrt.nodes.inference": ("FallbackNode", "InferenceNode"),
-            "graphrt.nodes.tool": ("ToolNode",),
+            "graphrt.nodes.tool": ("ToolNode", "UnknownToolNode"),
         },
     )

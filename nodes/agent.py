@@ -1,276 +1,32 @@
-"""An agent: a model, its tools and one edge back, as a graph and as a node of a larger one."""
+"""An agent as a node of a larger graph, or on its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from graphrt.config import RetryConfig, is_recoverable_llm_error
-from graphrt.errors import ConfigError
-from graphrt.graph.protocols import END, START, NodeKind
+from graphrt.graph.protocols import NodeKind
 from graphrt.graph.signature import NodeSignature, Param
-from graphrt.graph.workflow import Workflow
-from graphrt.llm.executor import LLMExecutor
-from graphrt.llm.provider import LLMProvider
-from graphrt.llm.retries import RetryingExecutor
-from graphrt.nodes.approval import ApprovalNode, ApprovedToolNode, CallNode, RefusedCall, RefusedNode
-from graphrt.nodes.conversation import Misfit, Prompt, ToolCalls, new_state_class
-from graphrt.nodes.inference import FallbackNode, InferenceNode, as_executor, model_retry
-from graphrt.nodes.rounds import AnsweringNode, InputCheckNode, ReplyNode, ResultsNode, SpeakingNode
-from graphrt.nodes.structured import output_format
-from graphrt.nodes.tool import ToolNode, UnknownToolNode, as_tool
-from graphrt.policies import RetryPolicy
+from graphrt.nodes.agent_graph import ResolvedAgent, check_settings, compile_agent, tools_by_id
+from graphrt.nodes.conversation import Prompt
+from graphrt.nodes.inference import as_executor
+from graphrt.nodes.tool import as_tool
 from graphrt.tools.base import Tool
 from graphrt.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from graphrt.config import RetryConfig
     from graphrt.graph.graph import CompiledGraph
     from graphrt.graph.scheduler.context import RunContext
-    from graphrt.messages import ToolCall
-    from graphrt.nodes.inference import Model, Prepare
+    from graphrt.nodes.agent_graph import CheckMode, OnLimit, ToolExecution
+    from graphrt.nodes.inference import Model
     from graphrt.nodes.rounds import InputCheck
     from graphrt.nodes.spending import CostOf
+    from graphrt.policies import RetryPolicy
     from graphrt.tools.permission import PermissionChecker
 
-OnLimit: TypeAlias = Literal["stop", "answer"]
-CheckMode: TypeAlias = Literal["block", "parallel"]
-ToolExecution: TypeAlias = Literal["parallel", "sequential"]
 Tools: TypeAlias = Sequence[Tool | Callable[..., Any]] | ToolRegistry
-
-
-@dataclass(frozen=True)
-class ResolvedAgent:
-    """Everything an agent consists of, ready to be compiled."""
-
-    name: str
-    executor: LLMProvider | LLMExecutor
-    """Asks the model. A `RetryingExecutor` is taken apart: its retries, and its fallbacks, become nodes'."""
-    model_name: str | None = None
-    """The provider's own name of the model; None: the provider's default."""
-    fallbacks: Sequence[tuple[LLMProvider | LLMExecutor, str | None]] = ()
-    """Models that stand in, in this order, when the one before cannot be asked."""
-    tools: Sequence[Tool] | Mapping[str, Tool] = ()
-    """Tools, or tools by the name that the model calls them by."""
-    system_prompt: str | None = None
-    output: Any = str
-    """Type of the answer."""
-    max_rounds: int = 10
-    """Inferences of one run."""
-    on_limit: OnLimit = "stop"
-    """`"answer"`: the last permitted round offers no tools, and its text is the answer."""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    """Request parameters by the names that `LLMProvider.chat` takes."""
-    permission: PermissionChecker | None = None
-    """Decides on each call of a tool."""
-    retry: RetryPolicy | RetryConfig | None = None
-    """When a model is asked again; unless it says otherwise, when another try may help."""
-    tool_execution: ToolExecution = "parallel"
-    """Whether the calls of one round run together or one after another."""
-    tool_timeout: float | None = None
-    """Seconds that one call of a tool may take."""
-    input_check: InputCheck | None = None
-    """Judges the input."""
-    input_check_mode: CheckMode = "block"
-    """`"parallel"`: beside the first inference; no tool starts before the verdict."""
-    prepare: Prepare | None = None
-    """Changes each request before it is sent."""
-    cost_of: CostOf | None = None
-    """What a call of the model has cost, for budgets that limit the cost."""
-
-
-def compile_agent(resolved: ResolvedAgent) -> CompiledGraph:
-    """Make the graph of an agent.
-
-    ```
-    START -> inference -[cannot be asked]-> fallback:<model> ...      inference, fallback:* -> reply
-    reply -[no tool calls]-> END
-    reply -map, one scope for each call-> call -by tool id-> tool:<id>, or unknown
-    tool:<id>, unknown -gather, in the order of the calls-> results -> inference      (the one back edge)
-    ```
-
-    A tool that requires approval has a node `approve:<id>` before it, which asks a person. With an input check
-    there is a node `check`, before `inference` or beside it.
-
-    Raises:
-        ConfigError: Two tools have one name, or a setting is none of those there are.
-    """
-    return _Plan(resolved).workflow().compile()
-
-
-class _Plan:
-    """One agent on its way to a graph."""
-
-    def __init__(self, resolved: ResolvedAgent) -> None:
-        _check(resolved)
-        self.agent = _taken_apart(resolved)
-        executor = resolved.executor
-        self.accept = executor.accept if isinstance(executor, RetryingExecutor) else None
-        self.hooks = executor.hooks if isinstance(executor, RetryingExecutor) else None
-        self.tools = _by_id(resolved)
-        self.form = output_format(resolved.output)
-        self.retry = model_retry(self.agent.retry)
-        self.state = new_state_class()
-
-    def workflow(self) -> Workflow:
-        """Declare the graph."""
-        agent = self.agent
-        output = Any if self.form is None and agent.output is not str else agent.output
-        graph = Workflow(agent.name, input=Prompt, output=output, state=self.state, max_rounds=agent.max_rounds)
-        checks = agent.input_check is not None
-        blocks = agent.input_check_mode == "block"
-        if agent.input_check is not None:
-            graph.add(InputCheckNode(agent.name, agent.input_check, passes_on=blocks))
-        speakers = self._add_models(graph)
-        reply = ReplyNode(output, self.form, waits_for="check" if checks and not blocks else None)
-        graph.add(reply)
-        graph.chain(START, "check", "inference") if checks and blocks else graph.chain(START, "inference")
-        for name in speakers:
-            graph.edge(name, "reply")
-        if checks and not blocks:
-            graph.chain(START, "check", "reply")
-        graph.edge("reply", END, when=_is_answer, label="no tool calls")
-        self._add_tools(graph)
-        graph.edge("results", "inference")
-        return graph
-
-    def _add_models(self, graph: Workflow) -> list[str]:
-        """Add the model and those that stand in for it, each after the failure of the one before."""
-        agent = self.agent
-        graph.add(self._speaking(InferenceNode, "inference", (agent.executor, agent.model_name)), retry=self.retry)
-        names = ["inference"]
-        again = is_recoverable_llm_error if self.retry is None else self.retry.retries
-        for index, model in enumerate(agent.fallbacks, start=1):
-            name = f"fallback:{model[1] or index}"
-            if name in names:
-                name = f"{name}#{index}"
-            graph.add(self._speaking(FallbackNode, name, model), retry=self.retry)
-            graph.edge(names[-1], name, on_error=Exception, when=again, label="cannot be asked")
-            names.append(name)
-        return names
-
-    def _speaking(self, kind: type[InferenceNode], name: str, model: Model) -> SpeakingNode:
-        agent = self.agent
-        params = dict(agent.params)
-        if self.form is not None:
-            params["response_format"] = self.form.model
-        node = kind(
-            name,
-            model=model,
-            system_prompt=agent.system_prompt,
-            tools=[replace(tool.descriptor, id=name) for name, tool in self.tools.items()],
-            params=params,
-            accept=self.accept,
-            prepare=agent.prepare,
-            retry=self.retry,
-            hooks=self.hooks,
-            cost_of=agent.cost_of,
-        )
-        last = agent.max_rounds if agent.on_limit == "answer" and self.tools else None
-        return SpeakingNode(node, self.state, structured=self.form is not None, last_round=last)
-
-    def _add_tools(self, graph: Workflow) -> None:
-        """Add one round's calls: a scope for each, its tool, and the way back."""
-        agent = self.agent
-        asked = {name: tool for name, tool in self.tools.items() if tool.requires_approval}
-        graph.add(CallNode(asked, agent.permission))
-        slots = 1 if agent.tool_execution == "sequential" else 100
-        graph.map("reply", "call", when=_is_calls, max_concurrency=slots)
-        gated = any(tool.exclusive for tool in self.tools.values())
-        cases: dict[str, str] = {}
-        answering: list[str] = []
-        for name, tool in self.tools.items():
-            kind = ApprovedToolNode if name in asked else ToolNode
-            node = kind(
-                tool,
-                name=f"tool:{name}",
-                permission=agent.permission,
-                timeout=agent.tool_timeout,
-                gated=gated,
-            )
-            answering.append(graph.add(AnsweringNode(node)))
-            cases[name] = node.name
-            if name in asked:
-                cases[name] = graph.add(ApprovalNode(tool, name))
-                graph.edge(cases[name], node.name, into="approval")
-        answering.append(graph.add(AnsweringNode(UnknownToolNode(known=list(self.tools)))))
-        if asked:
-            answering.append(graph.add(AnsweringNode(RefusedNode())))
-        branches: dict[Any, str] = {**cases, **({_REFUSED: "refused"} if asked else {})}
-        graph.branch("call", branches, key=_tool_of, default="unknown")
-        graph.add(ResultsNode(structured=self.form is not None))
-        for name in answering:
-            graph.gather(name, "results", into="answered")
-        if self.form is not None:
-            graph.edge("reply", "results", when=_is_misfit, into="misfit", label="not of the form asked for")
-
-
-class _Refused:
-    """Stands for the tool of a call that is not made; equal to no name."""
-
-    def __str__(self) -> str:
-        return "refused"
-
-
-_REFUSED = _Refused()
-
-
-def _tool_of(call: ToolCall) -> object:
-    return _REFUSED if isinstance(call, RefusedCall) else call.name
-
-
-def _is_calls(reply: Any) -> bool:
-    return isinstance(reply, ToolCalls)
-
-
-def _is_misfit(reply: Any) -> bool:
-    return isinstance(reply, Misfit)
-
-
-def _is_answer(reply: Any) -> bool:
-    return not isinstance(reply, (ToolCalls, Misfit))
-
-
-def _taken_apart(resolved: ResolvedAgent) -> ResolvedAgent:
-    executor = resolved.executor
-    if not isinstance(executor, RetryingExecutor):
-        return resolved
-    return replace(
-        resolved,
-        executor=executor.inner,
-        fallbacks=(*executor.fallbacks, *resolved.fallbacks),
-        retry=resolved.retry or executor.policy,
-    )
-
-
-def _by_id(resolved: ResolvedAgent) -> dict[str, Tool]:
-    if isinstance(resolved.tools, Mapping):
-        return dict(resolved.tools)
-    found: dict[str, Tool] = {}
-    for tool in resolved.tools:
-        name = tool.descriptor.id
-        if name in found:
-            raise ConfigError(
-                f"agent {resolved.name!r} has two tools called {name!r}",
-                hint="give one of them another id",
-            )
-        found[name] = tool
-    return found
-
-
-def _check(resolved: ResolvedAgent) -> None:
-    choices = {
-        "on_limit": ("stop", "answer"),
-        "input_check_mode": ("block", "parallel"),
-        "tool_execution": ("parallel", "sequential"),
-    }
-    for setting, known in choices.items():
-        value = getattr(resolved, setting)
-        if value not in known:
-            raise ConfigError(
-                f"{setting} of agent {resolved.name!r} is {value!r}",
-                hint=f"give {' or '.join(map(repr, known))}",
-            )
+"""Tools, functions to make some of, or a registry of them."""
 
 
 class AgentNode:
@@ -361,8 +117,8 @@ class AgentNode:
             input_check_mode=input_check_mode,
             cost_of=cost_of,
         )
-        _check(self.resolved)
-        _by_id(self.resolved)
+        check_settings(self.resolved)
+        tools_by_id(self.resolved)
         self._graph: CompiledGraph | None = None
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -18,6 +17,8 @@ from graphrt.tools.executor import refuse_call
 from graphrt.tools.permission import PermissionDecision
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from graphrt.graph.scheduler.context import RunContext
     from graphrt.tools.base import Tool, ToolContext
     from graphrt.tools.permission import PermissionChecker

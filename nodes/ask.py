@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import is_dataclass
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, get_origin, is_typeddict
 
 from graphrt.errors import GraphError, GraphTypeError
@@ -14,6 +12,9 @@ from graphrt.graph.protocols import NodeKind
 from graphrt.graph.signature import MISSING, NodeSignature, Param, read_signature
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import FunctionType
+
     from pydantic import TypeAdapter
 
     from graphrt.graph.scheduler.context import RunContext

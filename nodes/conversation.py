@@ -94,9 +94,7 @@ class Transcript(Sequence[Message]):
         return f"Transcript({list(self._messages)!r})"
 
     @classmethod
-    def __get_pydantic_core_schema__(
-        cls, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Let it be a field of a state, and be stored as the list of its messages."""
         items = handler.generate_schema(list[Message])
 
@@ -136,9 +134,11 @@ class AgentState(BaseModel):
             return messages[: end - 1]
         return messages
 
-    def chat_response(
-        self, *, usage: TokenUsage | None, rounds: int, termination: Termination
-    ) -> ChatResponse:
+    def cut_short_by(self) -> str | None:
+        """Name the limit at which the answer was given; None when none was reached."""
+        return MAX_ROUNDS if self.cut_short else None
+
+    def chat_response(self, *, usage: TokenUsage | None, rounds: int, termination: Termination) -> ChatResponse:
         """Sum the turn up."""
         new = self.messages[self.given :]
         calls = [call for each in new for call in each.tool_calls]

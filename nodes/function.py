@@ -78,7 +78,7 @@ class RouterNode:
 
     kind = NodeKind.ROUTER
 
-    def __init__(self, name: str, *, key: Key | None = None, type: Any = MISSING) -> None:  # noqa: A002
+    def __init__(self, name: str, *, key: Key | None = None, type: Any = MISSING) -> None:
         """Take the function that gives the key for a value.
 
         Args:
@@ -137,7 +137,7 @@ class JoinNode:
         name: str,
         *sources: str,
         combine: Callable[[dict[str, Any]], Any] | None = None,
-        type: Any = MISSING,  # noqa: A002
+        type: Any = MISSING,
     ) -> None:
         """Take the names of the edges: those of their sources, or what `into=` calls them.
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError
 from graphrt.graph.graph import CompiledGraph
 from graphrt.graph.protocols import NodeKind
 from graphrt.graph.reading import graph_signature
+from graphrt.graph.workflow import Workflow
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from graphrt.graph.scheduler.context import RunContext
     from graphrt.graph.signature import NodeSignature
 

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 Model: TypeAlias = LLMProvider | LLMExecutor | tuple[LLMProvider | LLMExecutor, str | None]
 """Whom to ask: a provider, an executor, or one of them with the provider's own name of the model."""
 
-Prepare: TypeAlias = Callable[
-    [InferenceRequest, "RunContext[Any]"], InferenceRequest | Awaitable[InferenceRequest]
-]
+Prepare: TypeAlias = Callable[[InferenceRequest, "RunContext[Any]"], InferenceRequest | Awaitable[InferenceRequest]]
 """Changes a request before it is sent; what the conversation keeps is not affected."""
 
 MESSAGES: Final = Param("messages", Prompt)

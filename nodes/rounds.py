@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graphrt.nodes.inference import InferenceNode
     from graphrt.nodes.structured import OutputFormat
 
-InputCheck: TypeAlias = Callable[[Any], bool | str | None | Awaitable[bool | str | None]]
+InputCheck: TypeAlias = Callable[[Any], bool | str | Awaitable[bool | str | None] | None]
 """Judges what an agent is given: True or None lets it pass; False, or a text that says why, does not."""
 
 _ERROR: Final = Param("error", Exception)
@@ -177,7 +177,7 @@ class InputCheckNode:
 
     async def _ask(self, given: Any) -> Any:
         check: Any = self._check
-        if inspect.iscoroutinefunction(check) or inspect.iscoroutinefunction(getattr(check, "__call__", None)):
+        if inspect.iscoroutinefunction(check) or inspect.iscoroutinefunction(type(check).__call__):
             return await check(given)
         verdict = await run_in_thread(check, given)
         return await verdict if inspect.isawaitable(verdict) else verdict

@@ -21,9 +21,7 @@ class Spending:
 
     __slots__ = ("_budget", "_cost_of", "_counted", "max_tokens")
 
-    def __init__(
-        self, budget: BudgetTracker, max_tokens: int | None, cost_of: CostOf | None, *, node: str
-    ) -> None:
+    def __init__(self, budget: BudgetTracker, max_tokens: int | None, cost_of: CostOf | None, *, node: str) -> None:
         """Count the request and reserve its tokens.
 
         Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from graphrt.graph.protocols import NodeKind
@@ -14,6 +13,8 @@ from graphrt.tools.executor import ToolGate, answer_call
 from graphrt.tools.function import FunctionTool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from graphrt.graph.scheduler.context import RunContext
     from graphrt.tools.executor import Approve
     from graphrt.tools.permission import PermissionChecker

@@ -92,7 +92,8 @@ class Progress:
             self.text += data["text"] if key == "writer" else ""
             return None
         if describe := _DETAILS.get(event.type):
-            return self._change(key, detail=describe(data))
+            done = event.type == "custom.plan.accepted"
+            return self._change(key, state=RowState.DONE if done else None, detail=describe(data))
         return self._moved(key, event.type, step, data)
 
     def _moved(self, key: str, kind: str, step: StepRef, data: Mapping[str, Any]) -> Row | None:
@@ -100,11 +101,13 @@ class Progress:
         own = step.node == key and not step.scope
         if own and kind == "step.started":
             return self._open(key, _TITLES[key])
-        is_last = own or (step.node == "answer" and step.scope in self._items)
         state = _STATES.get(kind)
-        if state is None or not (is_last or (state is RowState.FAILED and not data.get("handled"))):
+        if state is RowState.DONE:
+            is_last = (own and key != "planner") or (step.node == "answer" and step.scope in self._items)
+            return self._change(key, state=state, detail="") if is_last else None
+        if state is None or data.get("handled"):
             return None
-        return self._change(key, state=state, detail=str(data["error"]) if "error" in data else None)
+        return self._change(key, state=state, detail=str(data.get("error", "")))
 
     def _key(self, step: StepRef) -> str | None:
         """Find the row that a step belongs to: that of its question, or of the node of the root around it."""
@@ -116,7 +119,7 @@ class Progress:
 
     def _open(self, key: str, title: str, detail: str = "") -> Row:
         row = self.rows.setdefault(key, Row(key, title))
-        row.state, row.detail = RowState.ACTIVE, detail
+        row.state, row.detail = RowState.ACTIVE, detail or row.detail
         return row
 
     def _change(self, key: str, *, state: RowState | None = None, detail: str | None = None) -> Row | None:

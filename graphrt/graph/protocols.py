@@ -100,6 +100,23 @@ class Asks(Protocol):
         ...
 
 
+@runtime_checkable
+class Conversation(Protocol):
+    """State that is a conversation, as an agent's is: what `RunResult.messages` and `.response` are read from."""
+
+    def conversation(self) -> list[Any]:
+        """List the messages; called when they are asked for."""
+        ...
+
+    def chat_response(self, *, usage: Any, rounds: int, termination: Any) -> Any:
+        """Sum the turn up as a `ChatResponse`; called when it is asked for."""
+        ...
+
+    def cut_short_by(self) -> str | None:
+        """Name the limit at which the answer was given; None when none was reached."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """One open question of a run; `id` is what an answer names."""

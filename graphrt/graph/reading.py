@@ -13,6 +13,7 @@ from graphrt.graph.signature import MISSING, NodeSignature, Param, read_signatur
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import FrameType
 
 
 @runtime_checkable
@@ -111,14 +112,14 @@ def _names_in_sight(fn: FunctionType, depth: int) -> Mapping[str, Any] | None:
     """Names of the function in which the node is declared, where annotations are text."""
     if not any(isinstance(a, str) for a in fn.__annotations__.values()):
         return None
-    frame = sys._getframe(depth)
     names: dict[str, Any] = {}
+    frame: FrameType | None = sys._getframe(depth)
+    code = fn.__code__
     while frame is not None and frame.f_code.co_name != "<module>":
-        names = {**frame.f_locals, **names}
-        back = frame.f_back
-        if back is None:
-            break
-        frame = back
+        if code in frame.f_code.co_consts:  # the frame in whose body the function is defined
+            names = {**frame.f_locals, **names}
+            code = frame.f_code
+        frame = frame.f_back
     return names
 
 

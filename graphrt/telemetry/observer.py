@@ -12,9 +12,10 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from opentelemetry import context as otel
-from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace import StatusCode, set_span_in_context
 
 from graphrt.telemetry import conventions as names
+from graphrt.telemetry.naming import MODEL_KINDS, describe, is_nameless
 from graphrt.telemetry.writing import (
     attribute_value,
     mark_cancelled,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, Tracer
 
-    from graphrt.telemetry.views import FrameView, NodeView, OutcomeView, ProgramView, ScopeView, StepView
+    from graphrt.telemetry.views import FrameView, OutcomeView, ProgramView, ScopeView, StepView
 
 log = logging.getLogger("graphrt.telemetry")
 
@@ -139,9 +140,9 @@ class RunObserver:
         """End the run's span, and every span that is still open: of steps that wait in a run left waiting."""
         status = "" if outcome is None else str(outcome.status.value)
         try:
-            for step in list(self._steps):
+            for step in reversed(list(self._steps)):
                 self._end_open(step, status)
-            for frame in list(self._rounds):
+            for frame in reversed(list(self._rounds)):
                 self.round_completed(frame)
             if self._run is not None:
                 self._mark_run(self._run, outcome, status)
@@ -238,7 +239,7 @@ class RunObserver:
     def _start_step(self, step: StepView) -> _OpenStep:
         frame = step.frame
         around = self._context_of(frame)
-        name, kind, attributes = _describe(step.node)
+        name, kind, attributes = describe(step.node)
         attributes[names.NODE_ID] = step.node.name
         attributes[names.SCOPE] = frame.scope.path
         attributes[names.ROUND] = step.round
@@ -281,6 +282,7 @@ class RunObserver:
         finally:
             span.end()
 
+    @_guarded
     def _end_open(self, step: StepView, status: str) -> None:
         opened = self._steps.pop(step)
         try:
@@ -299,8 +301,9 @@ class RunObserver:
     def annotate(self, step: StepView, key: str, value: Any) -> None:
         """Set an attribute of a step's span; from any thread. One that has ended is left alone.
 
-        `None` is unknown and sets nothing; content is set only if it is captured. `gen_ai.request.model` and
-        `gen_ai.tool.name` name the span too, and `error.type` gives it the status of an error.
+        `None` is unknown and sets nothing; content is set only if it is captured. `gen_ai.request.model` (or
+        `gen_ai.response.model`, if nothing was asked for) and `gen_ai.tool.name` name the span too, and
+        `error.type` gives it the status of an error.
         """
         opened = self._steps.get(step)
         if opened is not None:
@@ -311,7 +314,7 @@ class RunObserver:
         set_attribute(span, key, value, capture_content=self.capture_content)
         if value is None:
             return
-        if key == names.REQUEST_MODEL and kind in _MODEL_KINDS:
+        if kind in MODEL_KINDS and (key == names.REQUEST_MODEL or (key == names.RESPONSE_MODEL and is_nameless(span))):
             span.update_name(f"{names.OPERATION_CHAT} {attribute_value(value)}")
         elif key == names.TOOL_NAME and kind == "tool":
             span.update_name(f"{names.OPERATION_TOOL} {attribute_value(value)}")
@@ -378,9 +381,6 @@ class RunObserver:
             context.run(otel.attach, opened.context)
 
 
-_MODEL_KINDS = frozenset({"inference", "fallback"})
-
-
 def _end_attempt(span: Span, error: BaseException | None, *, timed_out: bool, at: int | None = None) -> None:
     try:
         if timed_out:
@@ -391,28 +391,3 @@ def _end_attempt(span: Span, error: BaseException | None, *, timed_out: bool, at
             mark_cancelled(span)
     finally:
         span.end(at)
-
-
-def _describe(node: NodeView) -> tuple[str, SpanKind, dict[str, Any]]:
-    """Give the name, kind and first attributes of a step's span."""
-    kind = node.kind
-    if kind in _MODEL_KINDS:
-        attributes = {names.KIND: names.KIND_INFERENCE, names.OPERATION: names.OPERATION_CHAT}
-        return names.OPERATION_CHAT, SpanKind.CLIENT, attributes
-    if kind == "tool":
-        attributes = {
-            names.KIND: names.KIND_TOOL,
-            names.OPERATION: names.OPERATION_TOOL,
-            names.TOOL_NAME: node.name,
-        }
-        return f"{names.OPERATION_TOOL} {node.name}", SpanKind.INTERNAL, attributes
-    if kind == "agent":
-        attributes = {
-            names.KIND: names.KIND_NODE,
-            names.OPERATION: names.OPERATION_AGENT,
-            names.AGENT_NAME: node.name,
-        }
-        return f"{names.OPERATION_AGENT} {node.name}", SpanKind.INTERNAL, attributes
-    if kind == "plan_step":
-        return f"plan_step {node.name}", SpanKind.INTERNAL, {names.KIND: names.KIND_PLAN_STEP}
-    return f"node {node.name}", SpanKind.INTERNAL, {names.KIND: names.KIND_NODE}

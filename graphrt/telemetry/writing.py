@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.trace import StatusCode
 
 from graphrt.telemetry import conventions as names
+from graphrt.telemetry.content import MESSAGES, by_convention
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -28,6 +29,8 @@ def set_attribute(span: Span, key: str, value: Any, *, capture_content: bool) ->
 
 def set_content(span: Span, key: str, value: Any) -> None:
     """Set what somebody wrote as text: a text as it is, all else as JSON."""
+    if key in MESSAGES:
+        value = by_convention(value)
     text = clean(value if isinstance(value, str) else _as_json(value))
     if len(text) > names.CONTENT_LIMIT:
         text = text[: names.CONTENT_LIMIT]

@@ -431,9 +431,8 @@ def test_rate_counts_attempts() -> None:
     workflow.add(flaky, retry=RetryPolicy(wait_initial=0), rate_limit=RateLimit(1, 0.02))
     workflow.chain(START, flaky, END)
     workflow.run_sync()
-    first, second, third = moments
-    assert second - first > 0.019
-    assert third - second > 0.019
+    assert moments[1] - moments[0] > 0.019
+    assert moments[2] - moments[0] > 0.039
 
 
 def test_rate_is_kept_over_every_window_however_calls_come() -> None:

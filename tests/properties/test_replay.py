@@ -60,6 +60,9 @@ def test_restored_run_ends_the_same_and_runs_no_ended_step_again(graph: Graph, c
     while not session.over:
         session.finish(session.running()[-1])
     again = session.outcome()
+    if whole.status != "succeeded":  # which failure comes first depends on the order (E7)
+        assert again.status != "succeeded"
+        return
     assert (again.status, again.output, again.outputs, again.state) == (
         whole.status,
         whole.output,
@@ -87,7 +90,8 @@ def test_run_may_be_left_and_taken_up_twice(graph: Graph, first: int, second: in
     session = restored(compiled, stored)
     while not session.over:
         session.finish(session.running()[0])
-    assert session.outcome().output == whole.output
+    assert (session.outcome().status == "succeeded") == (whole.status == "succeeded")
+    assert whole.status != "succeeded" or session.outcome().output == whole.output
     ends = Counter(e.step.key for e in (*stored, *session.events) if e.step and e.type == "step.completed")
     assert not [key for key, times in ends.items() if times > 1]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from graphrt.errors import GraphError
-from graphrt.graph.protocols import StepRef
 from graphrt.graph.states import LIVE_STATES
 
 if TYPE_CHECKING:
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from graphrt.graph.core.records import Step
+    from graphrt.graph.protocols import StepRef
     from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.graph.scheduler.run import GraphScheduler
     from graphrt.messages import TokenUsage
@@ -99,7 +99,7 @@ class RunContext(Generic[Deps]):
         """Whether somebody reads the run's events: without a reader nothing has to be streamed."""
         return self._run.core.sink is not None
 
-    def emit(self, type: str, data: Mapping[str, Any] | None = None) -> None:  # noqa: A002 - the event's own word
+    def emit(self, type: str, data: Mapping[str, Any] | None = None) -> None:
         """Put an event of your own into the run's stream; its type starts with `custom.` or is one of the engine's.
 
         Safe to call from a synchronous node's thread.

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from graphrt.errors import LimitExceededError
+from graphrt.errors import HookBlockedError, LimitExceededError
+from graphrt.graph.protocols import Conversation
 from graphrt.graph.states import NodeState, RunStatus, Termination, TerminationKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from graphrt.graph.core.records import Step
+    from graphrt.graph.core.run import RunCore
+    from graphrt.graph.history import History
     from graphrt.graph.protocols import Failure, Question
     from graphrt.graph.scheduler.run import GraphScheduler
+    from graphrt.messages import ChatResponse, Message
 
 _KINDS = {
     RunStatus.SUCCEEDED: TerminationKind.NATURAL_END,
@@ -46,7 +50,18 @@ class StepRecord:
 class RunResult:
     """How a run ended and what it made. Steps and states are worked out when they are asked for."""
 
-    __slots__ = ("_run", "_state", "_steps", "error", "failures", "output", "outputs", "run_id", "status", "termination")
+    __slots__ = (
+        "_conversation",
+        "_run",
+        "_state",
+        "_steps",
+        "error",
+        "failures",
+        "output",
+        "outputs",
+        "run_id",
+        "status",
+    )
 
     def __init__(self, run: GraphScheduler) -> None:
         core = run.core
@@ -55,6 +70,7 @@ class RunResult:
         self._run = run
         self._steps: list[StepRecord] | None = None
         self._state: tuple[Any] | None = None
+        self._conversation: tuple[Conversation | None] | None = None
         self.run_id = run.run_id
         self.status = outcome.status
         self.output: Any = outcome.output
@@ -64,7 +80,49 @@ class RunResult:
         """What `run()` raises; None for a run that succeeded."""
         self.failures: Sequence[Failure] = tuple(core.failures)
         """Failures that nobody handled, the one that failed the run first."""
-        self.termination = _termination(outcome.status, outcome.error)
+
+    @property
+    def termination(self) -> Termination:
+        """Why the run is over; an agent that answered at its round limit, without tools, was stopped by it."""
+        if self.status is RunStatus.SUCCEEDED:
+            said = self._said()
+            limit = said.cut_short_by() if said is not None else None
+            if limit is not None:
+                return Termination(TerminationKind.STOPPED, limit, f"limit {limit!r} was reached, and answered at")
+        return _termination(self.status, self.error)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation of an agent's run, what it was given included; empty for other graphs.
+
+        After a run that did not end well: what was said up to then, each call of a tool with its answer.
+        """
+        said = self._said()
+        return [] if said is None else said.conversation()
+
+    @property
+    def response(self) -> ChatResponse | None:
+        """The turn of an agent's run that has succeeded, or was stopped by a limit; else None."""
+        said = self._said()
+        if said is None or self.status not in (RunStatus.SUCCEEDED, RunStatus.STOPPED):
+            return None
+        turn: ChatResponse = said.chat_response(
+            usage=self.usage, rounds=self.rounds, termination=self.termination
+        )
+        return turn
+
+    def _said(self) -> Conversation | None:
+        """Read the conversation that an agent's graph has for its state."""
+        if self._conversation is None:
+            core = self._run.core
+            spec = core.program.state
+            said = None
+            if spec is not None and issubclass(spec.model, Conversation):
+                from graphrt.graph.state import read
+
+                said = read(_last_history(core), spec, core.folds, where="END", copies=False)
+            self._conversation = (said,)
+        return self._conversation[0]
 
     @property
     def state(self) -> Any:
@@ -132,9 +190,19 @@ def _record(step: Step) -> StepRecord:
     )
 
 
+def _last_history(core: RunCore) -> History | None:
+    """Give the writes at END; where END was not reached, those up to the last step that succeeded."""
+    if core.outcome is not None and core.outcome.history is not None:
+        return core.outcome.history
+    root = core.root
+    done = (step for step in reversed(core.steps) if step.frame.scope is root)
+    return next((s.history for s in done if s.state is NodeState.SUCCEEDED and s.history is not None), None)
+
+
 def _termination(status: RunStatus, error: BaseException | None) -> Termination:
     code = error.limit if status is RunStatus.STOPPED and isinstance(error, LimitExceededError) else None
-    return Termination(_KINDS[status], code, _text_of(error) if error is not None else None)
+    kind = TerminationKind.BLOCKED if isinstance(error, HookBlockedError) else _KINDS[status]
+    return Termination(kind, code, _text_of(error) if error is not None else None)
 
 
 def _text_of(error: BaseException) -> str:

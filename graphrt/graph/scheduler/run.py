@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,8 @@ from graphrt.graph.scheduler.context import RunContext
 from graphrt.graph.scheduler.drive import rest
 from graphrt.graph.scheduler.limits import BudgetTracker
 from graphrt.graph.scheduler.runner import Way
+from graphrt.graph.scheduler.slots import SlotDesk
+from graphrt.graph.scheduler.work import mismatch
 from graphrt.graph.states import LIVE_STATES, NodeState
 from graphrt.threads import call_soon
 
@@ -47,17 +48,6 @@ _SLICE = 0.005
 """Seconds that a worker runs steps which never suspend before it lets the event loop do other things."""
 _THREADS = 64
 """Synchronous nodes of one run that are at work at the same time."""
-
-
-class SlotWaiter:
-    """A step at work that has given its slots back for a pause and wants them again."""
-
-    __slots__ = ("event", "gone", "limits")
-
-    def __init__(self, limits: tuple[Slots, ...]) -> None:
-        self.limits = limits
-        self.event = anyio.Event()
-        self.gone = False
 
 
 class GraphScheduler:
@@ -89,6 +79,7 @@ class GraphScheduler:
             self.core.root.limits = (Slots(limit),)
         self.clocks = Clocks(self, timeout if timeout is not None else program.decl.timeout, deadline_at)
         self.threads = Slots(_THREADS)
+        self.slots = SlotDesk(self.core.ready, self.suspended)
         self.base = copy_context()
         self.stopping = False
         self.graceful = False
@@ -237,7 +228,7 @@ class GraphScheduler:
                 if step.state is _RUNNING and step.error is not None and not step.cancelling:
                     await steps.holder_fallback(self, step, scope)
                 else:
-                    self._pass_on_all((*step.frame.scope.limits, self.threads))
+                    self.slots.pass_on((*step.frame.scope.limits, self.threads))
                 continue
             if self.graceful:
                 continue
@@ -248,11 +239,13 @@ class GraphScheduler:
                 continue
             limits = step.frame.scope.limits
             if runner.way is not Way.ASYNC:
-                limits = () if runner.way >= Way.GRAPH else (*limits, self.threads) if runner.way is Way.SYNC else limits
-            if limits and not self.try_slots(limits, step):
+                limits = (
+                    () if runner.way >= Way.GRAPH else (*limits, self.threads) if runner.way is Way.SYNC else limits
+                )
+            if limits and not self.slots.take(limits, step):
                 continue
             if not core.step_started(step, now):
-                self.give_slots(limits)
+                self.slots.give(limits)
                 self.settle()
                 continue
             if runner.plain:
@@ -285,19 +278,19 @@ class GraphScheduler:
                 value = await rest(coro, context, pending)
         except Exception as error:  # noqa: BLE001 - a node's error is an event, whatever it is (E11)
             if limits:
-                self.give_slots(limits)
+                self.slots.give(limits)
             core.step_failed(step, error, time.time())
         except BaseException as error:  # noqa: BLE001 - reported to the core, then raised again or kept for run()
             if limits:
-                self.give_slots(limits)
+                self.slots.give(limits)
             self.interrupted(step, error)
             if isinstance(error, self._cancelled):
                 raise
         else:
             if limits:
-                self.give_slots(limits)
+                self.slots.give(limits)
             check = runner.check
-            problem: Exception | None = steps.mismatch(step, value) if check is not None and not check(value) else None
+            problem: Exception | None = mismatch(step, value) if check is not None and not check(value) else None
             if problem is None:
                 problem = core.step_finished(step, value, time.time())
             if problem is not None:
@@ -376,55 +369,6 @@ class GraphScheduler:
         self.core.ready.appendleft(step)
         await anyio.lowlevel.checkpoint()
         self._slice = time.time()
-
-    # ------------------------------------------------------------ slots
-
-    def try_slots(self, limits: tuple[Slots, ...], entry: Step | SlotWaiter) -> bool:
-        """Take one slot of each of *limits*, or queue *entry* at the first that has none."""
-        for slots in limits:
-            if slots.used >= slots.capacity:
-                if slots.queue is None:
-                    slots.queue = deque()
-                if isinstance(entry, SlotWaiter):
-                    slots.queue.appendleft(entry)  # it is at work already: it goes before what has not started
-                else:
-                    slots.queue.append(entry)
-                self._pass_on_all(limits)
-                return False
-        for slots in limits:
-            slots.used += 1
-        return True
-
-    def give_slots(self, limits: tuple[Slots, ...]) -> None:
-        """Give one slot of each of *limits* back, and let whoever waits for one go on."""
-        for slots in limits:
-            slots.used -= 1
-        self._pass_on_all(limits)
-
-    def _pass_on_all(self, limits: tuple[Slots, ...]) -> None:
-        for slots in limits:
-            while slots.queue and slots.used < slots.capacity:
-                entry = slots.queue.popleft()
-                if isinstance(entry, SlotWaiter):
-                    if not entry.gone and self.try_slots(entry.limits, entry):
-                        entry.event.set()
-                elif entry.state is _PENDING:
-                    self.core.ready.append(entry)
-                    break
-
-    async def wait_for_slots(self, limits: tuple[Slots, ...]) -> None:
-        """Take one slot of each of *limits* for a step that is at work already."""
-        waiter = SlotWaiter(limits)
-        if self.try_slots(limits, waiter):
-            return
-        self.suspended()
-        try:
-            await waiter.event.wait()
-        except BaseException:  # cancelled: leave the queue, or give back what has just been granted
-            waiter.gone = True
-            if waiter.event.is_set():
-                self.give_slots(limits)
-            raise
 
     def _open_item(self) -> bool:
         """Open items of maps that have a slot for them until a step is ready; False when none can be opened."""

@@ -11,7 +11,7 @@ from graphrt.graph import typecheck
 from graphrt.graph.bind import fallback_inputs
 from graphrt.graph.protocols import Asks, Node
 from graphrt.graph.scheduler.limits import Limiter, RateGate
-from graphrt.graph.signature import MISSING, read_signature
+from graphrt.graph.signature import read_signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -64,7 +64,8 @@ class Threads:
             known = None if knot is None or labelled else self.ways.get((knot, row, path))
             if known is not None and knot is not None and knot[1]:
                 grid.link(chain[-1], known[0][known[1]])
-                return chain + known[0][known[1] :]
+                chain += known[0][known[1] :]  # in place: what came before may be on the way of others
+                return chain
             along = along and known is not None
             if along and known is not None:
                 chain.append(known[0][known[1]])

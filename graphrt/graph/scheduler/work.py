@@ -1,0 +1,271 @@
+"""The attempts of one step: pauses, timeouts, limits, fallbacks, threads (E11, E15, E16, E18, E21)."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from graphrt.errors import GraphTypeError
+from graphrt.graph import typecheck
+from graphrt.graph.scheduler.context import RunContext
+from graphrt.graph.scheduler.drive import drive
+from graphrt.graph.scheduler.iterate import awaited, iterate
+from graphrt.graph.scheduler.runner import Way
+from graphrt.graph.state import Update
+from graphrt.graph.states import NodeState
+from graphrt.graph.values import copy_value
+from graphrt.threads import run_in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphrt.graph.core.records import MapRun, Slots, Step
+    from graphrt.graph.scheduler.run import GraphScheduler
+    from graphrt.graph.scheduler.runner import Fallback, Runner
+
+_RUNNING = NodeState.RUNNING
+
+
+def mismatch(step: Step, value: Any) -> GraphTypeError | None:
+    """Say how a value differs from what its node declares; the output of an `Update` counts, not the update."""
+    check = step.node.run.check
+    if isinstance(value, Update):
+        value = value.output
+    if check is None or check(value):
+        return None
+    decl = step.node.decl
+    assert decl is not None
+    return GraphTypeError(
+        f"node {step.node.name!r} declares {typecheck.describe(decl.signature.returns)} and returned "
+        f"{type(value).__name__}",
+        hint="mend the annotation or the return",
+    )
+
+
+class Work:
+    """The attempts of one step."""
+
+    __slots__ = (
+        "context",
+        "fallbacks_used",
+        "holding",
+        "limits",
+        "map_run",
+        "out_of_time",
+        "run",
+        "runner",
+        "span",
+        "step",
+    )
+
+    def __init__(self, run: GraphScheduler, step: Step, runner: Runner, limits: tuple[Slots, ...]) -> None:
+        self.run = run
+        self.step = step
+        self.runner = runner
+        self.limits = limits
+        self.holding = bool(limits)
+        """Whether the slots of *limits* are taken."""
+        self.out_of_time: BaseException | None = None
+        """The error that an attempt out of time ended in, if the last one did."""
+        self.fallbacks_used = 0
+        self.map_run: MapRun | None = None
+        self.span: anyio.CancelScope | None = None
+
+    async def all_attempts(self) -> Any:
+        """Try, try again, then fall back; within `step_timeout` over all of it."""
+        runner = self.runner
+        if runner.step_timeout is None:
+            return await self._tries_then_fallbacks()
+        with anyio.CancelScope(deadline=anyio.current_time() + runner.step_timeout) as self.span:
+            return await self._tries()
+        error = TimeoutError(
+            f"node {self.step.node.name!r} did not finish within step_timeout={runner.step_timeout:g} s"
+        )
+        self.out_of_time = error
+        return await self._fall_back_from(error)
+
+    async def _tries_then_fallbacks(self) -> Any:
+        try:
+            return await self._tries()
+        except Exception as error:
+            if not self.runner.fallbacks:
+                raise
+            return await self._fall_back_from(error)
+
+    async def _fall_back_from(self, error: Exception) -> Any:
+        for fallback in self.runner.fallbacks:
+            self.fallbacks_used += 1
+            try:
+                value = await self.fall_back(fallback, error)
+            except Exception as worse:  # noqa: BLE001 - the next fallback is tried; the last error is raised
+                error = worse
+                self.out_of_time = None
+            else:
+                return value
+        raise error
+
+    async def _tries(self) -> Any:
+        retry = self.runner.retry
+        if retry is None:
+            return await self.attempt(1)
+        from graphrt.retry import retry_call
+
+        return await retry_call(retry, self.attempt, on_retry=self._failed_attempt, monotonic=anyio.current_time)
+
+    def _failed_attempt(self, attempt: int, error: BaseException, delay: float) -> None:
+        data = {"attempt": attempt, "error": error, "delay": delay}
+        self.run.core.note("attempt.failed", self.step, data, time.time())
+        self.run.suspended()  # a pause comes now, without a coroutine that is seen to wait
+
+    async def attempt(self, number: int) -> Any:
+        """Make one attempt: take what it needs, run it for at most `timeout`, give all back."""
+        run, step, runner = self.run, self.step, self.runner
+        step.attempts = number
+        self.out_of_time = None
+        await self._take()
+        observer = run.observer
+        self.context = step.attempt = run.base.copy()
+        if observer is not None:
+            observer.attempt_started(step, number, self.context)
+        try:
+            value = await self._timed()
+            if runner.check is not None and not runner.check(value):
+                problem = mismatch(step, value)
+                if problem is not None:
+                    raise problem
+        except BaseException as error:
+            if observer is not None:
+                observer.attempt_ended(step, error, error is self.out_of_time)
+            raise
+        else:
+            if observer is not None:
+                observer.attempt_ended(step, None, False)
+            return value
+        finally:
+            step.attempt = None
+            self._give()
+
+    async def _timed(self) -> Any:
+        timeout = self.runner.timeout
+        if timeout is None:
+            return await self._once()
+        with anyio.CancelScope(deadline=anyio.current_time() + timeout):
+            return await self._once()
+        error = TimeoutError(f"node {self.step.node.name!r} did not finish within timeout={timeout:g} s")
+        self.out_of_time = error
+        raise error
+
+    async def _once(self) -> Any:
+        run, step = self.run, self.step
+        way = self.runner.way
+        if way is Way.SYNC:
+            return await self._in_thread()
+        if way is Way.ITERATOR or way is Way.ASYNC_ITERATOR:
+            return await iterate(self)
+        if way is Way.OBJECT:
+            ctx: Any = RunContext(run, step)
+            coro = self.runner.fn(step.node.binder.inputs(run.core, step, ctx), ctx)
+        else:
+            coro = run.call(step)
+        return await drive(coro, self.context, run.suspended)
+
+    async def _in_thread(self) -> Any:
+        run, step = self.run, self.step
+        core = run.core
+        ctx: RunContext[Any] | None = RunContext(run, step) if step.node.binder.needs_context else None
+        inputs = step.node.binder.inputs(core, step, ctx)
+        fn = self.runner.fn
+        if self.runner.positional:
+            call: Callable[[], Any] = lambda: fn(*inputs.values())  # noqa: E731 - two shapes of one call
+        else:
+            call = lambda: fn(**inputs)  # noqa: E731 - two shapes of one call
+        call = named(call, fn)
+        value = await drive(run_in_thread(call, on_abandon=self.abandoned), self.context, run.suspended)
+        if hasattr(value, "__await__"):
+            value = await drive(awaited(value), self.context, run.suspended)
+        return value
+
+    def abandoned(self) -> None:
+        """Report that the step's thread has been left behind."""
+        self.run.core.note("thread.abandoned", self.step, {"node": self.step.node.name}, time.time())
+
+    # ------------------------------------------------------------ what an attempt holds
+
+    async def _take(self) -> None:
+        """Take slots, the node's rate and its limiter; the time it takes counts in no timeout."""
+        runner, run = self.runner, self.run
+        if (self.holding or not self.limits) and runner.limiter is None and runner.rate is None:
+            return
+        left = 0.0
+        if self.span is not None:
+            left = self.span.deadline - anyio.current_time()
+            self.span.deadline = math.inf
+        run.clocks.held.add(self.step)
+        try:
+            await self.take_slots()
+            if runner.rate is not None and (pause := runner.rate.reserve()) > 0:
+                run.suspended()
+                await anyio.sleep(pause)
+            if runner.limiter is not None and not runner.limiter.acquire_nowait():
+                run.suspended()
+                await runner.limiter.acquire()
+        except BaseException:
+            self.give_slots()
+            raise
+        finally:
+            run.clocks.held.discard(self.step)
+            if run.clocks.watching:
+                run.clocks.look()
+            if self.span is not None:
+                self.span.deadline = anyio.current_time() + left
+
+    async def take_slots(self) -> None:
+        """Take the slots of the run and the maps around, if they are not held."""
+        if self.limits and not self.holding:
+            await self.run.slots.wait(self.limits)
+            self.holding = True
+
+    def _give(self) -> None:
+        if self.runner.limiter is not None:
+            self.runner.limiter.release()
+        self.give_slots()
+
+    def give_slots(self) -> None:
+        """Give back the slots that are held."""
+        if self.holding:
+            self.holding = False
+            self.run.slots.give(self.limits)
+
+    # ------------------------------------------------------------ fallbacks
+
+    async def fall_back(self, fallback: Fallback, error: Exception) -> Any:
+        """Give a fallback's value: a constant, or what its function returns for the node's inputs and the error."""
+        run, step = self.run, self.step
+        data = {"attempt": step.attempts, "error": error, "fallback": self.fallbacks_used}
+        run.core.note("attempt.failed", step, data, time.time())
+        fn = fallback.fn
+        context = run.base.copy() if fn is not None else None
+        if run.observer is not None:
+            run.observer.fallback_started(step, error, context)
+        if fn is None or context is None:
+            value = copy_value(fallback.constant, where=step.node.name, warned=None)
+        else:
+            step.attempt = context
+            ctx: RunContext[Any] = RunContext(run, step)
+            given = step.node.binder.inputs(run.core, step, ctx)
+            args = [ctx if source == "ctx" else error if source == "" else given[source] for source in fallback.inputs]
+            coro = fn(*args) if fallback.is_async else run_in_thread(named(lambda: fn(*args), fn))
+            value = await drive(coro, context, run.suspended)
+        problem = mismatch(step, value)
+        if problem is not None:
+            raise problem
+        return value
+
+
+def named(call: Callable[[], Any], fn: Callable[..., Any]) -> Callable[[], Any]:
+    """Let a call go by the name of the function in it, for messages about threads."""
+    call.__qualname__ = getattr(fn, "__qualname__", type(fn).__name__)
+    return call
