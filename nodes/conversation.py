@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import core_schema
 
 from graphrt.errors import GraphTypeError
-from graphrt.graph.state import Reduce
+from graphrt.graph.statemodel import Reduce
 from graphrt.messages import ChatResponse, Message, Role, ToolCall
 
 if TYPE_CHECKING:

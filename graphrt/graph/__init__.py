@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from graphrt.graph.scheduler.result import RunResult, StepRecord
     from graphrt.graph.scheduler.run import GraphScheduler
     from graphrt.graph.scheduler.stream import CancelAnswer, RunStream
-    from graphrt.graph.state import Reduce, Update
+    from graphrt.graph.state import Update
+    from graphrt.graph.statemodel import Reduce
     from graphrt.graph.states import NodeState, RunStatus, Termination, TerminationKind
     from graphrt.graph.workflow import Workflow
     from graphrt.policies import Budget, RateLimit, RetryPolicy
@@ -72,7 +73,8 @@ if not TYPE_CHECKING:
             "graphrt.graph.scheduler.result": ("RunResult", "StepRecord"),
             "graphrt.graph.scheduler.run": ("GraphScheduler",),
             "graphrt.graph.scheduler.stream": ("CancelAnswer", "RunStream"),
-            "graphrt.graph.state": ("Reduce", "Update"),
+            "graphrt.graph.state": ("Update",),
+            "graphrt.graph.statemodel": ("Reduce",),
             "graphrt.graph.states": ("NodeState", "RunStatus", "Termination", "TerminationKind"),
             "graphrt.graph.workflow": ("Workflow",),
             "graphrt.policies": ("Budget", "RateLimit", "RetryPolicy"),

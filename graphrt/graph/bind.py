@@ -137,7 +137,7 @@ def _entry_params(program: Program) -> set[str]:
 
 def _check_alternatives(paths: reach.Paths, node: CompiledNode, param: Param, edges: Sequence[CompiledEdge]) -> None:
     """Refuse two edges of which nothing decides that only one delivers; what conditions decide is seen in the run."""
-    if len(edges) < 2 or node.quorum == 1:
+    if len(edges) == 1 or node.quorum == 1:
         return
     sure = [e for e in edges if paths.unconditional(e)]
     for i, a in enumerate(sure):
@@ -202,7 +202,9 @@ def _nobody(
     paths: reach.Paths,
 ) -> GraphError:
     names = [e.name for e in _in_edges(node) if e.src is not program.start]
-    upstream = [n.name for n in program.nodes if n is not node and paths.around(n, node) and paths.always_before(n, node)]
+    upstream = [
+        n.name for n in program.nodes if n is not node and paths.around(n, node) and paths.always_before(n, node)
+    ]
     known = list(dict.fromkeys([*names, *types.parts, *sorted(entries), *upstream]))
     import difflib
 
@@ -211,7 +213,10 @@ def _nobody(
     if close:
         hint = f"did you mean {close[0]!r}? "
     elif source is not None and source is not node:
-        hint = f"{source.name!r} is a node, but not every way from START to {node.name!r} leaves it normally; add an edge, or a default. "
+        hint = (
+            f"{source.name!r} is a node, but not every way from START to {node.name!r} leaves it normally; "
+            "add an edge, or a default. "
+        )
     else:
         hint = ""
     if isinstance(param.annotation, str) or param.unresolved:
@@ -231,9 +236,7 @@ def _carry(program: Program) -> None:
     wanted: dict[CompiledNode, dict[CompiledNode, None]] = {}
     todo: list[tuple[CompiledNode, CompiledNode]] = []
     for node in program.nodes:
-        for bind in node.binder.binds:
-            if bind.source is not None:
-                todo.append((node, bind.source))
+        todo.extend((node, bind.source) for bind in node.binder.binds if bind.source is not None)
     while todo:
         node, source = todo.pop()
         mine = wanted.setdefault(node, {})

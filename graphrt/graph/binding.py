@@ -1,4 +1,4 @@
-"""Where each parameter of a node gets its value: the six rules, decided when the graph is compiled, applied at each step."""
+"""Where each parameter of a node gets its value: six rules, decided when the graph is compiled."""
 
 from __future__ import annotations
 

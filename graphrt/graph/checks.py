@@ -43,9 +43,7 @@ def check_declared(decl: GraphDecl) -> None:
     if decl.max_concurrency is not None:
         check_concurrency(decl.max_concurrency, f"graph {decl.name!r}")
     if decl.timeout is not None and not decl.timeout > 0:
-        raise ConfigError(
-            f"timeout of graph {decl.name!r} is {decl.timeout!r}", hint="give seconds above 0, or None"
-        )
+        raise ConfigError(f"timeout of graph {decl.name!r} is {decl.timeout!r}", hint="give seconds above 0, or None")
 
 
 def check_concurrency(limit: int, of: str) -> None:
@@ -76,7 +74,9 @@ def _check_edge(decl: GraphDecl, edge: Edge) -> None:
         if isinstance(end, str) and end not in decl.nodes:
             raise unknown_node(end, str(edge), decl.nodes)
     if edge.dst is START:
-        raise GraphError(f"edge {edge} leads into START", hint="START has no way in; name the node that should run again")
+        raise GraphError(
+            f"edge {edge} leads into START", hint="START has no way in; name the node that should run again"
+        )
     if edge.src is END:
         raise GraphError(f"edge {edge} leaves END", hint="END has no way out; lead the node before it there")
     if edge.src is START and (edge.errors is not None or edge.kind == "gather"):
@@ -93,9 +93,7 @@ def _check_edge(decl: GraphDecl, edge: Edge) -> None:
         if edge.min_success is not None and edge.min_success < 0:
             raise ConfigError(f"min_success of map {edge} is {edge.min_success!r}", hint="give 0 or more, or None")
         if edge.on_error not in ("fail", "skip", "collect"):
-            raise ConfigError(
-                f"on_error of map {edge} is {edge.on_error!r}", hint="give 'fail', 'skip' or 'collect'"
-            )
+            raise ConfigError(f"on_error of map {edge} is {edge.on_error!r}", hint="give 'fail', 'skip' or 'collect'")
 
 
 def _check_duplicates(decl: GraphDecl) -> None:
@@ -113,7 +111,9 @@ def _check_duplicates(decl: GraphDecl) -> None:
 
 
 def _check_node(node: NodeDecl) -> None:
-    if node.join not in ("all", "any") and (isinstance(node.join, bool) or not isinstance(node.join, int) or node.join < 1):
+    if node.join not in ("all", "any") and (
+        isinstance(node.join, bool) or not isinstance(node.join, int) or node.join < 1
+    ):
         raise ConfigError(f"join of node {node.name!r} is {node.join!r}", hint="give 'all', 'any' or a number from 1")
     if node.on_error not in ("fail", "skip"):
         raise ConfigError(

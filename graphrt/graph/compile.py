@@ -13,7 +13,6 @@ from graphrt.graph.checks import check_declared
 from graphrt.graph.compiled import EdgeKind, Program
 from graphrt.graph.protocols import HoldsGraph
 from graphrt.graph.signature import MISSING
-from graphrt.graph.state import StateSpec
 from graphrt.graph.structure import common_depth, lay_out
 
 if TYPE_CHECKING:
@@ -36,6 +35,8 @@ def compile_graph(decl: GraphDecl) -> Program:
     check_declared(decl)
     program = lay_out(decl)
     if decl.state is not None:
+        from graphrt.graph.statemodel import StateSpec
+
         program.state = StateSpec.of(decl.state)
     _check_reached(program)
     for node in program.nodes:
@@ -100,7 +101,7 @@ def _find_choices(node: CompiledNode) -> None:
 
 
 def _check_iterators(program: Program) -> None:
-    """An iterator has one reader, a map; its map edge has no condition (E10a, E22)."""
+    """Check that an iterator has one reader, a map, and that its map edge has no condition (E10a, E22)."""
     is_iterator = typecheck.remembered(typecheck.is_iterator_type)
     for node in program.nodes:
         decl = node.decl
@@ -157,7 +158,7 @@ def _shortcut(node: CompiledNode) -> None:
 
 
 def _cancel_sets(program: Program, join: CompiledNode) -> tuple[frozenset[CompiledNode | CompiledMap], ...]:
-    """What is useless once *join* has run: neither END nor a back edge around it is reached without it (E3).
+    """Find what is useless once *join* has run: neither END nor a back edge around it is reached without it (E3).
 
     Nodes and maps, by how many of the cycles around *join* hold them too.
     """
@@ -204,7 +205,8 @@ def _check_types(program: Program) -> None:
                 _compare(_returns(one.source), one, f"node {one.source.name!r}", fits)
     if isinstance(program.decl.output, dict):
         raise GraphTypeError(
-            f"output of graph {program.name!r} is a dict, which is no type", hint="give a class, such as dict or a model"
+            f"output of graph {program.name!r} is a dict, which is no type",
+            hint="give a class, such as dict or a model",
         )
     for edge in program.end.forward_in:
         given = _carried_type(program, edge)
@@ -224,7 +226,7 @@ def _returns(node: CompiledNode) -> Any:
 
 
 def _carried_type(program: Program, edge: CompiledEdge) -> Any:
-    """The declared type of what an edge brings; MISSING when nothing is known."""
+    """Give the declared type of what an edge brings; MISSING when nothing is known."""
     if edge.kind is EdgeKind.ERROR:
         errors = edge.decl.errors
         return errors[0] if errors and len(errors) == 1 else MISSING
@@ -253,7 +255,9 @@ def _carried_type(program: Program, edge: CompiledEdge) -> Any:
 
 def _check_edge_type(program: Program, edge: CompiledEdge, one: Bind, fits: _Fits) -> None:
     given = _carried_type(program, edge)
-    if given is not MISSING and not (edge.src.decl is not None and edge.src.decl.signature.returns_none and one.param.optional):
+    if given is not MISSING and not (
+        edge.src.decl is not None and edge.src.decl.signature.returns_none and one.param.optional
+    ):
         _compare(given, one, edge, fits)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphrt.graph.binding import Binder
     from graphrt.graph.declared import BranchDecl, Edge, GraphDecl, ItemPolicy, NodeDecl
     from graphrt.graph.protocols import NodeKind
-    from graphrt.graph.state import StateSpec
+    from graphrt.graph.statemodel import StateSpec
 
 
 class EdgeKind(IntEnum):
@@ -159,7 +159,19 @@ class CompiledNode:
 class CompiledCycle:
     """A strongly connected part of a region."""
 
-    __slots__ = ("exits", "header", "inner", "level", "max_rounds", "nodes", "orphans", "parent", "position", "width", "zero")
+    __slots__ = (
+        "exits",
+        "header",
+        "inner",
+        "level",
+        "max_rounds",
+        "nodes",
+        "orphans",
+        "parent",
+        "position",
+        "width",
+        "zero",
+    )
 
     def __init__(self, header: CompiledNode, level: int, parent: CompiledCycle | None, max_rounds: int) -> None:
         self.header = header

@@ -12,8 +12,6 @@ from graphrt.graph.checks import check_concurrency
 from graphrt.graph.scheduler.result import RunResult, annotate
 from graphrt.graph.scheduler.run import GraphScheduler
 from graphrt.graph.scheduler.runner import Way, prepare
-from graphrt.graph.scheduler.stream import RunStream, guarded
-from graphrt.graph.scheduler.sync import run_sync
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from graphrt.graph.declared import GraphDecl
     from graphrt.graph.protocols import Question, RunEvent
     from graphrt.graph.scheduler.limits import BudgetTracker
+    from graphrt.graph.scheduler.stream import RunStream
     from graphrt.policies import Budget
     from graphrt.telemetry import Telemetry
 
@@ -65,11 +64,11 @@ class CompiledGraph:
 
     async def run(
         self,
-        input: Any = None,  # noqa: A002 - the word of the public API
+        input: Any = None,
         *,
         deps: Any = None,
         run_id: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - the run's limit, kept by its own clock (E15)
+        timeout: float | None = None,
         deadline_at: datetime | None = None,
         budget: Budget | BudgetTracker | None = None,
         max_concurrency: int | None = None,
@@ -102,6 +101,10 @@ class CompiledGraph:
         """
         value = self._accept(input)
         self._check_asks(on_ask)
+        if on_event is not None:
+            from graphrt.graph.scheduler.stream import guarded
+
+            on_event = guarded(on_event)
         scheduler = self._scheduler(
             deps=deps,
             run_id=run_id,
@@ -109,7 +112,7 @@ class CompiledGraph:
             deadline_at=deadline_at,
             budget=budget,
             max_concurrency=max_concurrency,
-            sink=guarded(on_event),
+            sink=on_event,
             on_ask=on_ask,
             telemetry=telemetry,
         )
@@ -128,7 +131,7 @@ class CompiledGraph:
 
     def stream(
         self,
-        input: Any = None,  # noqa: A002 - the word of the public API
+        input: Any = None,
         *,
         deps: Any = None,
         run_id: str | None = None,
@@ -148,6 +151,8 @@ class CompiledGraph:
         Raises:
             GraphTypeError: The input is not what the graph declares.
         """
+        from graphrt.graph.scheduler.stream import RunStream, guarded
+
         value = self._accept(input)
 
         def begin(sink: Callable[[RunEvent], None]) -> GraphScheduler:
@@ -165,15 +170,19 @@ class CompiledGraph:
 
         return RunStream(begin, value, check=check, on_event=guarded(on_event))
 
-    def run_sync(self, input: Any = None, *, backend: str = "asyncio", **options: Any) -> RunResult:  # noqa: A002
+    def run_sync(self, input: Any = None, *, backend: str = "asyncio", **options: Any) -> RunResult:
         """Run the graph from code that is not async: a script, a notebook cell, a callback. Arguments as for `run`.
 
         The run has an event loop of its own, of *backend* ("asyncio" or "trio"), in a thread of its own, with the
         caller's context; the caller waits, and Ctrl-C cancels the run.
         """
+        from graphrt.graph.scheduler.sync import run_sync
+
         return run_sync(lambda: self.run(input, **options), backend=backend)
 
-    def _scheduler(self, *, run_id: str | None, telemetry: Telemetry | None, deadline_at: Any, **options: Any) -> GraphScheduler:
+    def _scheduler(
+        self, *, run_id: str | None, telemetry: Telemetry | None, deadline_at: Any, **options: Any
+    ) -> GraphScheduler:
         if deadline_at is not None and deadline_at.tzinfo is None:
             raise ConfigError(
                 f"deadline_at is {deadline_at!r}, a time without a zone",
@@ -203,7 +212,9 @@ class CompiledGraph:
             try:
                 return declared.model_validate(value)
             except ValueError as error:
-                raise GraphTypeError(f"input of graph {program.name!r} does not fit {declared.__name__}: {error}") from error
+                raise GraphTypeError(
+                    f"input of graph {program.name!r} does not fit {declared.__name__}: {error}"
+                ) from error
         raise GraphTypeError(
             f"graph {program.name!r} takes {typecheck.describe(declared)} and was given {type(value).__name__}",
             hint="give what it declares, or change Workflow(..., input=...)",

@@ -14,7 +14,7 @@ from graphrt.errors import StateConflictError
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-    from graphrt.graph.state import StateSpec
+    from graphrt.graph.statemodel import StateSpec
 
 
 class History:

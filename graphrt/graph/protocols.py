@@ -130,7 +130,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What stands in the place of an item that failed under `map(..., on_error="collect")`, and in `RunResult.failures`."""
+    """What stands for an item that failed under `map(..., on_error="collect")`, and for a failure in `RunResult`."""
 
     error: BaseException
     node: str

@@ -24,9 +24,9 @@ class Paths:
         self._without: dict[CompiledNode, frozenset[CompiledNode]] = {}
         self._unconditional: set[CompiledNode] | None = None
         self._after: dict[CompiledNode, list[CompiledEdge]] | None = None
-        self.certain = not any(
-            e.cond or e.kind is EdgeKind.ERROR for e in program.edges
-        ) and not any(n.quorum > 1 or (n.decl is not None and n.decl.on_error == "skip") for n in program.nodes)
+        self.certain = not any(e.cond or e.kind is EdgeKind.ERROR for e in program.edges) and not any(
+            n.quorum > 1 or (n.decl is not None and n.decl.on_error == "skip") for n in program.nodes
+        )
         """Nothing in the graph can be passed over while the run goes on."""
 
     def after(self, node: CompiledNode) -> list[CompiledEdge]:
@@ -92,9 +92,9 @@ class Paths:
         queue = deque(sure)
         while queue:
             source = queue.popleft()
-            if source.errors or (source.decl is not None and source.decl.on_error == "skip"):
-                if not self._sure(source, node):
-                    continue
+            skips = source.errors or (source.decl is not None and source.decl.on_error == "skip")
+            if skips and not self._sure(source, node):
+                continue
             for out in self.after(source):
                 dst = out.dst
                 if out.cond or out.kind in (EdgeKind.ERROR, EdgeKind.MAP, EdgeKind.MEMBER) or dst in sure:
@@ -110,7 +110,7 @@ class Paths:
 
 
 def check_delivery(paths: Paths, node: CompiledNode, bind: Bind) -> None:
-    """A parameter whose edge may be skipped while its node runs needs a default or a type that allows None.
+    """Check that a parameter whose edge may be skipped while its node runs has a default or a type that allows None.
 
     Raises:
         GraphError: It has neither.
@@ -127,7 +127,8 @@ def check_delivery(paths: Paths, node: CompiledNode, bind: Bind) -> None:
     if not forward:
         why = f"edge {edges[0]} brings nothing in the first round"
     elif node.quorum and not all(e in edges for e in node.forward_in):
-        why = f"the node runs on {'the first edge' if node.quorum == 1 else f'{node.quorum} edges'} and {forward[0]} may be late"
+        needed = "the first edge" if node.quorum == 1 else f"{node.quorum} edges"
+        why = f"the node runs on {needed} and {forward[0]} may be late"
     elif not all(e in edges for e in node.forward_in) and not (
         len(forward) > 1 or paths.certainly_taken(forward[0], node)
     ):
@@ -142,7 +143,9 @@ def check_delivery(paths: Paths, node: CompiledNode, bind: Bind) -> None:
     )
 
 
-def reaching(targets: Iterable[CompiledNode], before: Callable[[CompiledNode], Iterable[CompiledNode]]) -> set[CompiledNode]:
+def reaching(
+    targets: Iterable[CompiledNode], before: Callable[[CompiledNode], Iterable[CompiledNode]]
+) -> set[CompiledNode]:
     """Give all nodes from which one of *targets* can be reached."""
     seen = set(targets)
     queue = deque(seen)

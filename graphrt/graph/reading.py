@@ -124,7 +124,7 @@ def _names_in_sight(fn: FunctionType, depth: int) -> Mapping[str, Any] | None:
 
 
 def graph_signature(decl: GraphDecl) -> NodeSignature:
-    """What a graph takes and gives when it is a node."""
+    """Say what a graph takes and gives when it is a node."""
     if isinstance(decl.input, dict):
         params = tuple(Param(name, tp) for name, tp in decl.input.items())
     else:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from graphrt.errors import GraphError
 from graphrt.graph.history import History, link, links, merge
-from graphrt.graph.statemodel import Reduce, StateField, StateSpec
 from graphrt.graph.values import copy_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
+    from graphrt.graph.statemodel import StateField, StateSpec
 
 T = TypeVar("T")
 
@@ -227,9 +227,6 @@ def _reduce_checked(
 __all__ = [
     "FoldCache",
     "History",
-    "Reduce",
-    "StateField",
-    "StateSpec",
     "Update",
     "apply_write",
     "fold",

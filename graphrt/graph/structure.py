@@ -104,7 +104,7 @@ def _region_after(edge: CompiledEdge, region: Region) -> Region:
         if edge.dst.kind is NodeKind.END:
             raise GraphError(
                 f"map from {edge.src.name!r} ends at END, which is no node",
-                hint=f"map to a node that does the work for one item, then gather it: gather(node, END)",
+                hint="map to a node that does the work for one item, then gather it: gather(node, END)",
             )
         if edge.map.body is None:
             edge.map.body = Region(region, edge.map)
@@ -333,7 +333,7 @@ def common_depth(a: tuple[CompiledCycle, ...], b: tuple[CompiledCycle, ...]) -> 
 
 
 def _place_side_nodes(program: Program) -> None:
-    """A side node lies in the cycles that hold all its sources."""
+    """Put each side node into the cycles that hold all its sources."""
     for node in program.nodes:
         if node.side and not node.cycles and node.forward_in:
             sources = [e.src.cycles if e.kind is not EdgeKind.MAP else () for e in node.forward_in]

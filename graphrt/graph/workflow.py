@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import FunctionType
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from graphrt.errors import ConfigError, GraphError
@@ -35,7 +35,7 @@ class Workflow:
         self,
         name: str,
         *,
-        input: Any = Any,  # noqa: A002 - the word of the public API
+        input: Any = Any,
         output: Any = Any,
         state: type | None = None,
         deps: Any = None,
@@ -147,10 +147,9 @@ class Workflow:
         Raises:
             GraphError: The name is taken, or *thing* is nothing that can be a node.
         """
-        own = name or (own_name(thing) if isinstance(thing, FunctionType) else getattr(thing, "name", None)) or own_name(thing)
-        return self._declare(own, thing, depth=2, **options)
+        return self._declare(name or own_name(thing), thing, depth=2, **options)
 
-    def add_node(self, id: str, node_or_fn: Any, **options: Any) -> str:  # noqa: A002 - the word of the public API
+    def add_node(self, id: str, node_or_fn: Any, **options: Any) -> str:
         """Add a node under the name *id*; the plain spelling of `node` and `add`."""
         return self._declare(id, node_or_fn, depth=2, **options)
 
@@ -164,7 +163,10 @@ class Workflow:
             )
         unknown = set(options) - NODE_OPTIONS
         if unknown:
-            raise TypeError(f"node {name!r} has no option {', '.join(sorted(unknown))}; it may have {', '.join(sorted(NODE_OPTIONS))}")
+            raise TypeError(
+                f"node {name!r} has no option {', '.join(sorted(unknown))}; "
+                f"it may have {', '.join(sorted(NODE_OPTIONS))}"
+            )
         kind, signature = read_target(name, target, depth + 1)
         fallbacks = () if fallback is None else tuple(fallback) if isinstance(fallback, (list, tuple)) else (fallback,)
         self._decl.nodes[name] = NodeDecl(name, target, signature, kind, fallback=fallbacks, **options)
@@ -216,15 +218,15 @@ class Workflow:
         errors = error_classes(on_error)
         self._edge(Edge(self._late(src), self._late(dst), when=when, errors=errors, into=into, label=label))
 
-    def set_entry(self, id: str) -> None:  # noqa: A002 - the word of the public API
+    def set_entry(self, id: str) -> None:
         """Let the run's input go to the node *id*: an edge from `START`."""
         self.add_edge(START, id)
 
     def chain(self, *nodes: Ref) -> None:
         """Add an edge from each of *nodes* to the next."""
-        if len(nodes) < 2:
+        if not nodes[1:]:
             raise GraphError("a chain joins at least two nodes", hint="chain(START, first, ..., END)")
-        for src, dst in zip(nodes, nodes[1:], strict=False):
+        for src, dst in pairwise(nodes):
             self.edge(src, dst)
 
     def branch(
@@ -369,15 +371,15 @@ class Workflow:
             decl.copy_values,
         )
 
-    async def run(self, input: Any = None, **options: Any) -> RunResult:  # noqa: A002 - the word of the public API
+    async def run(self, input: Any = None, **options: Any) -> RunResult:
         """Compile once, and run; see `CompiledGraph.run` for the arguments and what is raised."""
         return await self.compile().run(input, **options)
 
-    def stream(self, input: Any = None, **options: Any) -> RunStream:  # noqa: A002 - the word of the public API
+    def stream(self, input: Any = None, **options: Any) -> RunStream:
         """Compile once, and run while the events are read; see `CompiledGraph.stream`."""
         return self.compile().stream(input, **options)
 
-    def run_sync(self, input: Any = None, **options: Any) -> RunResult:  # noqa: A002 - the word of the public API
+    def run_sync(self, input: Any = None, **options: Any) -> RunResult:
         """Compile once, and run from code that is not async; see `CompiledGraph.run_sync`."""
         return self.compile().run_sync(input, **options)
 

@@ -20,8 +20,6 @@ from graphrt.errors import GraphError, GraphTypeError, StateConflictError
 from graphrt.graph.state import (
     FoldCache,
     History,
-    Reduce,
-    StateSpec,
     Update,
     apply_write,
     fold,
@@ -30,6 +28,7 @@ from graphrt.graph.state import (
     merge,
     read,
 )
+from graphrt.graph.statemodel import Reduce, StateSpec
 from graphrt.graph.values import SharedValueWarning
 
 

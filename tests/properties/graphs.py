@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.properties.description import (
     END,
     START,
+    Always,
     Among,
     Bang,
     Boom,
@@ -123,6 +124,8 @@ class _Draft:
             if (src, dst) not in ways and (forward or self.flavour.loops):
                 self.way(src, dst, depth, ways)
         self.leave(names, ways, leave)
+        if enter.src == START and depth > 0 and self.chance(8):
+            self.mapped(self.pick(names), END, depth, set())
         if self.chance(20):
             log = self.new()
             self.change(log, side=True)
@@ -133,33 +136,38 @@ class _Draft:
     def way(self, src: str, dst: str, depth: int, ways: set[tuple[str, str]]) -> None:
         """Draw an edge, an error edge, or a map with its body and its gather."""
         ways.add((src, dst))
+        into = f"in_{src}" if self.chance(5) else None
         if depth > 0 and self.chance(20):
-            self.make_list(src)
-            into = f"{src}_{dst}"
+            self.mapped(src, dst, depth, ways)
+        elif self.flavour.failures and self.chance(15):
+            errors = self.pick(((Boom,), (Exception,), (Bang, Crash)))
+            when = Always(self.chance(50)) if self.chance(20) else None
+            self.links.append(Edge(src, dst, when, errors, into))
+        else:
+            self.links.append(Edge(src, dst, into=into))
 
-            def leave(name: str) -> Link:
-                return Gather(name, dst, into)
-
-            policy = self.pick(("fail", "skip", "collect")) if self.flavour.failures else "fail"
-            least = self.draw(st.integers(0, 2)) if self.flavour.failures and self.chance(20) else None
-            enter = Map(src, "", on_error=policy, min_success=least)  # type: ignore[arg-type]
-            size = self.draw(st.integers(1, 2 if depth > 1 else 3))
-            if self.chance(90):  # one way out of the body, so that an item takes one gather edge
-                tail = self.new()
-                self.region(size, depth - 1, enter, lambda name: Edge(name, tail))
-                self.links.append(leave(tail))
-            else:
-                self.region(size, depth - 1, enter, leave)
+    def mapped(self, src: str, dst: str, depth: int, ways: set[tuple[str, str]]) -> None:
+        """Draw a map from *src*, its body, and its gather at *dst*; now and then a second gather."""
+        self.change(src, work=Work("list", self.pick((2, 1, 3, 0, -3))))
+        policy: Literal["fail", "skip", "collect"] = "fail"
+        least = None
+        if self.flavour.failures:
+            policy = self.pick(("fail", "skip", "collect"))
+            least = self.draw(st.integers(0, 2)) if self.chance(20) else None
+        enter = Map(src, "", into="item" if self.chance(10) else None, on_error=policy, min_success=least)
+        size = self.draw(st.integers(1, 2 if depth > 1 else 3))
+        into = f"{src}_{dst}" if dst != END else None
+        if self.chance(10):
+            self.region(size, depth - 1, enter, lambda name: Gather(name, dst, into))
             return
-        if self.flavour.failures and self.chance(15):
-            self.links.append(Edge(src, dst, errors=self.pick(((Boom,), (Exception,), (Bang, Crash)))))
-            return
-        self.links.append(Edge(src, dst))
-
-    def make_list(self, name: str) -> None:
-        """Let *name* be the source of a map."""
-        length = self.pick((2, 1, 3, 0, -3))
-        self.change(name, work=Work("list", length))
+        tail = self.new()  # one way out of the body, so that an item takes one gather edge
+        self.region(size, depth - 1, enter, lambda name: Edge(name, tail))
+        self.links.append(Gather(tail, dst, into))
+        others = [other for one, other in ways if one != src and (src, other) not in ways]
+        if others and self.chance(15):
+            other = self.pick(others)
+            ways.add((src, other))
+            self.links.append(Gather(tail, other, f"{src}_{other}"))
 
     def leave(self, names: list[str], ways: set[tuple[str, str]], leave: Callable[[str], Link]) -> None:
         """Let every node of a region reach its end."""

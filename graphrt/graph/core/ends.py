@@ -78,7 +78,10 @@ def note_failure(core: RunCore, error: BaseException, culprit: Step | None) -> N
     if culprit is None:
         core.failures.append(Failure(error, "", "", 1))
     else:
-        index = culprit.frame.scope.index
+        scope = culprit.frame.scope
+        while scope.index < 0 and scope.holder is not None:
+            scope = scope.holder.frame.scope
+        index = scope.index
         core.failures.append(
             Failure(error, culprit.node.name, culprit.frame.scope.path, culprit.round, index if index >= 0 else None)
         )
@@ -94,6 +97,7 @@ def cancel_scope(core: RunCore, scope: Scope) -> None:
 
 
 def kill(core: RunCore, scope: Scope) -> None:
+    """Cancel what is live in a scope that has just died, the scopes inside included."""
     for step in list(scope.live):
         cancel_step(core, step)
     for run in list(scope.maps or ()):
@@ -142,7 +146,7 @@ def end_cancelled(core: RunCore, step: Step) -> None:
 
 
 def close_step(core: RunCore, step: Step) -> None:
-    """The step's edges have settled: its frame waits for one thing less."""
+    """Let a step's frame wait for one thing less, now that the step's edges have settled."""
     frame = step.frame
     frame.open -= 1
     if not frame.open:
@@ -150,7 +154,7 @@ def close_step(core: RunCore, step: Step) -> None:
 
 
 def check_ended(core: RunCore, scope: Scope) -> None:
-    """A dying scope is over when nothing in it is live; then what holds it goes on."""
+    """End a dying scope when nothing in it is live any more, and go on with what holds it."""
     if not scope.dead or scope.over or scope.live:
         return
     if any(run.children for run in scope.maps or ()):
@@ -169,7 +173,7 @@ def check_ended(core: RunCore, scope: Scope) -> None:
 
 
 def cancel_rest(core: RunCore, join: CompiledNode, frame: Frame) -> None:
-    """An any-join has fired with `cancel_rest=True`: end what could only have led to it (E3)."""
+    """End what could only have led to an any-join that has fired with `cancel_rest=True` (E3)."""
     scope = frame.scope
     useless: dict[CompiledNode | CompiledMap, int] = {}
     around: Frame | None = frame

@@ -29,7 +29,7 @@ class Outcome:
 
 
 def scope_done(core: RunCore, scope: Scope) -> None:
-    """Everything in a scope has ended and it has not failed."""
+    """Take the result of a scope in which everything has ended and nothing has failed it."""
     if scope.map_run is not None:
         maps.item_done(core, scope)
         return
@@ -54,14 +54,14 @@ def scope_done(core: RunCore, scope: Scope) -> None:
 
 
 def _graph_returned(core: RunCore, holder: Step, output: Any) -> None:
-    """The graph that a step holds has ended well."""
+    """End the step of a node whose graph has ended well."""
     error = core.step_finished(holder, output, core.now)
     if error is not None:
         _holder_failed(core, holder, error, timed_out=False)
 
 
 def graph_ended(core: RunCore, scope: Scope) -> None:
-    """The graph that a step holds has failed, or was cancelled, and is over."""
+    """End the step of a node whose graph has failed, or was cancelled, and is over."""
     holder = scope.holder
     assert holder is not None
     holder.child = None
@@ -69,11 +69,11 @@ def graph_ended(core: RunCore, scope: Scope) -> None:
     if holder.cancelling or scope.error is None:
         core.step_cancelled(holder, core.now)
     else:
-        _holder_failed(core, holder, scope.error, timed_out=scope.cause == "timed_out")
+        _holder_failed(core, holder, scope.error, timed_out=scope.cause == "timed_out", culprit=scope.culprit)
 
 
 def finish_root(core: RunCore) -> None:
-    """The root has died and nothing in it is live: the run is over."""
+    """End the run: its root has died and nothing in it is live."""
     root = core.root
     status = RunStatus(root.cause)
     outcome = Outcome(status, root.error, root.culprit)
@@ -87,13 +87,15 @@ def finish_root(core: RunCore) -> None:
     _finish(core, outcome)
 
 
-def _holder_failed(core: RunCore, holder: Step, error: BaseException, *, timed_out: bool) -> None:
+def _holder_failed(
+    core: RunCore, holder: Step, error: BaseException, *, timed_out: bool, culprit: Step | None = None
+) -> None:
     decl = holder.node.decl
     if decl is not None and decl.fallback and not holder.frame.scope.dead:
         holder.error = error
         core.ready.append(holder)
     else:
-        core.step_failed(holder, error, core.now, timed_out=timed_out)
+        core.step_failed(holder, error, core.now, timed_out=timed_out, culprit=culprit)
 
 
 def _finish(core: RunCore, outcome: Outcome) -> None:

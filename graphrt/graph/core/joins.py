@@ -1,4 +1,4 @@
-"""Joins and rounds (E1 to E6): how edges settle, when a node runs or is skipped, when a round starts and a cycle is over."""
+"""Joins and rounds (E1 to E6): when edges settle, when nodes run or are skipped, when rounds start and cycles end."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def open_item(core: RunCore, run: MapRun, value: Any) -> None:
 
 
 def item_done(core: RunCore, scope: Scope) -> None:
-    """Every step of an item has ended without failing its scope."""
+    """Take what an item gives: all its steps have ended, and none has failed its scope."""
     run = scope.map_run
     assert run is not None
     del run.children[scope.index]
@@ -97,7 +97,7 @@ def item_done(core: RunCore, scope: Scope) -> None:
 
 
 def item_failed(core: RunCore, scope: Scope) -> None:
-    """An item's scope has failed and all its steps have ended: the map's policy decides."""
+    """Apply the map's policy to an item whose scope has failed and whose steps have all ended."""
     run = scope.map_run
     assert run is not None
     run.children.pop(scope.index, None)

@@ -1,4 +1,4 @@
-"""Where a finished step's value goes: conditions, branches and maps, and what END makes of what reaches it (E8, E13)."""
+"""Where a finished step's value goes: conditions, branches, maps, and what END makes of what reaches it (E8, E13)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from graphrt.errors import GraphError, GraphTypeError, StateConflictError
 from graphrt.graph.compiled import EdgeKind
 from graphrt.graph.core import joins, maps
 from graphrt.graph.states import NodeState
-from graphrt.graph.values import copy_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +33,7 @@ def route(core: RunCore, step: Step, value: Any) -> tuple[list[bool], Items]:
     items: Items = {}
     for edge in node.out:
         decl = edge.decl
-        if decl.branch is not None:
-            go = chosen[decl.branch] is edge
-        else:
-            go = decl.when is None or bool(decl.when(value))
+        go = chosen[decl.branch] is edge if decl.branch is not None else decl.when is None or bool(decl.when(value))
         taken.append(go)
         if go and edge.map is not None and not edge.map.lazy:
             items[edge.map] = maps.items_of(value, edge.map)
@@ -125,9 +121,7 @@ def outputs_of(core: RunCore, scope: Scope) -> dict[str, Any]:
     """Give every value that reached END, by source, in the order of the edges."""
     outputs = {}
     for edge, step, value in _ordered_ends(scope):
-        if step.shared and core.copies:
-            value = copy_value(value, where=step.node.name, warned=core.warned)
-        outputs[_source_name(edge)] = value
+        outputs[_source_name(edge)] = core.copy(value, step) if step.shared else value
     return outputs
 
 

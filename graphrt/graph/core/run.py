@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from graphrt.graph.compiled import CompiledMap, CompiledNode, Program
     from graphrt.graph.core.finishing import Outcome
     from graphrt.graph.core.records import Frame
+    from graphrt.graph.history import History
     from graphrt.graph.protocols import Failure
-    from graphrt.graph.state import History, StateSpec
+    from graphrt.graph.statemodel import StateSpec
 
 _RUNNING = NodeState.RUNNING
 _PENDING = NodeState.PENDING
@@ -160,15 +161,28 @@ class RunCore(Telling):
             self.drain()
         return None
 
-    def step_failed(self, step: Step, error: BaseException, now: float, *, timed_out: bool = False) -> None:
-        """Say that a step has failed for good: attempts and fallbacks are used up (E11)."""
+    def step_failed(
+        self,
+        step: Step,
+        error: BaseException,
+        now: float,
+        *,
+        timed_out: bool = False,
+        culprit: Step | None = None,
+    ) -> None:
+        """Say that a step has failed for good: attempts and fallbacks are used up (E11).
+
+        *culprit* is the step inside the graph that it holds where the error comes from.
+        """
         after = NodeState.TIMED_OUT if timed_out else NodeState.FAILED
         check_move(step, step.state, after)
         self.now = now
         handler = None
         scope = step.frame.scope
         if not step.cancelling:
-            handler, error = ends.handler_of(step, error)
+            handler, after_handlers = ends.handler_of(step, error)
+            if after_handlers is not error:
+                error, culprit = after_handlers, None
         self._leave_live(step)
         step.state = after
         step.error = error
@@ -178,13 +192,13 @@ class RunCore(Telling):
         kind = "step.timed_out" if timed_out else "step.failed"
         self.step_ended(kind, step, {"error": error, "handled": handled and not step.cancelling})
         if scope.dead:
-            ends.note_failure(self, error, step)
+            ends.note_failure(self, error, culprit or step)
             ends.check_ended(self, scope)
         elif handled or step.cancelling:
             ends.settle_failed(self, step, handler)
             ends.close_step(self, step)
         else:
-            self.fail_scope(scope, error, step)
+            self.fail_scope(scope, error, culprit or step)
         if self._skips:
             self.drain()
 
@@ -232,7 +246,7 @@ class RunCore(Telling):
         return step
 
     def enter_graph(self, step: Step, now: float) -> None:
-        """Bind the inputs of a started step that holds a graph, and open its scope; its step fails if that cannot be."""
+        """Bind the inputs of a started step that holds a graph, and open its scope; it fails if they do not bind."""
         program = step.node.graph
         assert program is not None
         try:

@@ -106,7 +106,7 @@ class Telling:
         return {"cycle": frame.cycle.header.name, "round": frame.round[-1], "scope": frame.scope.path}
 
     def emit(self, kind: str, step: Step | None, data: Mapping[str, Any]) -> None:
-        """Number an event and hand it to the reader, who must be there."""
+        """Give an event its number and hand it to the reader, who must be there."""
         self.sequence += 1
         assert self.sink is not None
         ref = step.ref if step is not None and step.node.kind is not NodeKind.START else None

@@ -6,7 +6,7 @@ still. Only `deadline_at` never does.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import time
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,6 +14,8 @@ import anyio
 from graphrt.graph.states import NodeState
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from graphrt.graph.core.records import Scope, Step
     from graphrt.graph.scheduler.run import GraphScheduler
 
@@ -53,8 +55,9 @@ class Clocks:
     def __init__(self, run: GraphScheduler, timeout: float | None, deadline_at: datetime | None) -> None:
         self._run = run
         self._timeout = timeout
-        self._deadline_at = deadline_at.astimezone(UTC) if deadline_at is not None else None
-        self._began: datetime | None = None
+        self._deadline_at = deadline_at
+        self._began: float | None = None
+        """Seconds since the epoch."""
         self._clocks: list[Clock] = []
         self.held: set[Step] = set()
         """Steps that wait for a slot or a rate."""
@@ -65,16 +68,18 @@ class Clocks:
         return bool(self._clocks)
 
     def deadline(self) -> datetime | None:
-        """The nearest end of the run, in UTC."""
-        ends = [] if self._deadline_at is None else [self._deadline_at]
+        """Give the nearest end of the run, in UTC."""
+        from datetime import UTC, datetime
+
+        ends = [] if self._deadline_at is None else [self._deadline_at.astimezone(UTC)]
         if self._timeout is not None and self._began is not None:
-            ends.append(self._began + timedelta(seconds=self._timeout))
+            ends.append(datetime.fromtimestamp(self._began + self._timeout, UTC))
         return min(ends) if ends else None
 
     def start(self) -> None:
         """Start the run's own clocks, as far as it has any."""
         run = self._run
-        self._began = datetime.now(UTC)
+        self._began = time.time()
         if self._timeout is not None:
             clock = Clock(run.core.root, None, self._timeout, anyio.current_time())
             self._clocks.append(clock)
@@ -141,6 +146,9 @@ class Clocks:
             run.graph_timed_out(clock.step, clock.seconds)
 
     async def _until(self, deadline_at: datetime) -> None:
+        from datetime import UTC
+
         run = self._run
-        await anyio.sleep(max(0.0, (deadline_at - datetime.now(UTC)).total_seconds()))
-        run.cancel(TimeoutError(f"run {run.run_id!r} passed its deadline, {deadline_at.isoformat()}"), timed_out=True)
+        await anyio.sleep(max(0.0, deadline_at.timestamp() - time.time()))
+        passed = deadline_at.astimezone(UTC).isoformat()
+        run.cancel(TimeoutError(f"run {run.run_id!r} passed its deadline, {passed}"), timed_out=True)

@@ -1,4 +1,4 @@
-"""Sources that yield their items one by one: read as far ahead as the map allows, the same again when retried (E10a)."""
+"""Sources that yield their items one by one: read only so far ahead, and the same again when retried (E10a)."""
 
 from __future__ import annotations
 

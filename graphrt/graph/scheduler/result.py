@@ -106,9 +106,7 @@ class RunResult:
         said = self._said()
         if said is None or self.status not in (RunStatus.SUCCEEDED, RunStatus.STOPPED):
             return None
-        turn: ChatResponse = said.chat_response(
-            usage=self.usage, rounds=self.rounds, termination=self.termination
-        )
+        turn: ChatResponse = said.chat_response(usage=self.usage, rounds=self.rounds, termination=self.termination)
         return turn
 
     def _said(self) -> Conversation | None:
@@ -212,6 +210,13 @@ def _text_of(error: BaseException) -> str:
         return f"<{type(error).__name__} without a text>"
 
 
+def _show(error: BaseException) -> str:
+    try:
+        return repr(error)
+    except Exception:  # noqa: BLE001 - as above
+        return _text_of(error)
+
+
 def annotate(run: GraphScheduler) -> None:
     """Add to the run's error a note that says where it came from, and one for each further failure (E14)."""
     outcome = run.core.outcome
@@ -227,4 +232,4 @@ def annotate(run: GraphScheduler) -> None:
     for failure in run.core.failures:
         if failure.error is not outcome.error:
             where = f" in {failure.scope!r}" if failure.scope else ""
-            outcome.error.add_note(f"also failed: node {failure.node!r}{where}: {failure.error!r}")
+            outcome.error.add_note(f"also failed: node {failure.node!r}{where}: {_show(failure.error)}")

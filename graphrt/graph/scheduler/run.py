@@ -23,12 +23,9 @@ from graphrt.graph.scheduler import steps
 from graphrt.graph.scheduler.clocks import Clocks
 from graphrt.graph.scheduler.context import RunContext
 from graphrt.graph.scheduler.drive import rest
-from graphrt.graph.scheduler.limits import BudgetTracker
-from graphrt.graph.scheduler.runner import Way
+from graphrt.graph.scheduler.runner import Way, mismatch
 from graphrt.graph.scheduler.slots import SlotDesk
-from graphrt.graph.scheduler.work import mismatch
 from graphrt.graph.states import LIVE_STATES, NodeState
-from graphrt.threads import call_soon
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
@@ -40,6 +37,7 @@ if TYPE_CHECKING:
     from graphrt.graph.compiled import Program
     from graphrt.graph.core.records import MapRun, Scope, Step
     from graphrt.graph.protocols import Question, RunEvent
+    from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.policies import Budget
 
 _PENDING = NodeState.PENDING
@@ -73,7 +71,7 @@ class GraphScheduler:
         self.on_ask = on_ask
         self.observer = observer
         self.core = RunCore(program, run_id, sink=sink, observer=observer)
-        self.budget = budget if isinstance(budget, BudgetTracker) or budget is None else BudgetTracker(budget)
+        self.budget = None if budget is None else _tracked(budget)
         limit = max_concurrency if max_concurrency is not None else program.decl.max_concurrency
         if limit is not None:
             self.core.root.limits = (Slots(limit),)
@@ -280,7 +278,7 @@ class GraphScheduler:
             if limits:
                 self.slots.give(limits)
             core.step_failed(step, error, time.time())
-        except BaseException as error:  # noqa: BLE001 - reported to the core, then raised again or kept for run()
+        except BaseException as error:
             if limits:
                 self.slots.give(limits)
             self.interrupted(step, error)
@@ -310,7 +308,7 @@ class GraphScheduler:
         return runner.fn(**binder.inputs(self.core, step, ctx))
 
     def suspended(self) -> None:
-        """A step waits: let another worker run what is ready."""
+        """Let another worker run what is ready, while the step in hand waits."""
         if (self.core.ready or self.core.opened) and not self._waking:
             self.wake()
 
@@ -353,7 +351,7 @@ class GraphScheduler:
                     step.task.cancel()
 
     def interrupted(self, step: Step, error: BaseException) -> None:
-        """A step was left by something that is no `Exception`: cancelled, or a KeyboardInterrupt and its like."""
+        """Record a step left by something that is no `Exception`: cancelled, or a KeyboardInterrupt and its like."""
         core = self.core
         now = time.time()
         if not isinstance(error, self._cancelled):
@@ -416,6 +414,8 @@ class GraphScheduler:
         if threading.get_ident() == self._thread:
             fn()
         else:
+            from graphrt.threads import call_soon
+
             call_soon(self.token, fn)
 
     def answer(self, question_id: str, value: Any) -> None:
@@ -456,7 +456,7 @@ class GraphScheduler:
         return isinstance(error, self._cancelled)
 
     def graph_timed_out(self, step: Step, seconds: float) -> None:
-        """The time of a step that holds a graph is up."""
+        """Let a step that holds a graph be out of time."""
         error = TimeoutError(f"node {step.node.name!r} did not finish within {seconds:g} s of work")
         self.core.graph_timed_out(step, error, time.time())
         self.settle()
@@ -466,6 +466,12 @@ class GraphScheduler:
         """Start a task that lives as long as the run at most."""
         self._extra = True
         self.tasks.start_soon(fn, *args)
+
+
+def _tracked(budget: Budget | BudgetTracker) -> BudgetTracker:
+    from graphrt.graph.scheduler.limits import BudgetTracker
+
+    return budget if isinstance(budget, BudgetTracker) else BudgetTracker(budget)
 
 
 def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -6,17 +6,20 @@ from enum import IntEnum
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from graphrt.errors import GraphError
+from graphrt.errors import GraphError, GraphTypeError
 from graphrt.graph import typecheck
 from graphrt.graph.bind import fallback_inputs
 from graphrt.graph.protocols import Asks, Node
-from graphrt.graph.scheduler.limits import Limiter, RateGate
 from graphrt.graph.signature import read_signature
+from graphrt.graph.state import Update
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from graphrt.graph.compiled import CompiledNode, Program
+    from graphrt.graph.core.records import Step
+    from graphrt.graph.declared import NodeDecl
+    from graphrt.graph.scheduler.limits import Limiter, RateGate
 
 
 class Way(IntEnum):
@@ -88,15 +91,24 @@ class Runner:
             own = [t for t in (decl.timeout, decl.step_timeout, node.graph.decl.timeout) if t is not None]
             self.step_timeout = min(own) if own else None
         self.fallbacks = tuple(Fallback(node, f) for f in decl.fallback)
-        limit = decl.max_concurrency
-        self.limiter = Limiter(limit) if isinstance(limit, int) else limit
-        self.rate = RateGate(decl.rate_limit) if decl.rate_limit is not None else None
+        self.limiter: Limiter | None = decl.max_concurrency
+        self.rate: RateGate | None = None
+        if decl.max_concurrency is not None or decl.rate_limit is not None:
+            self._hold_back(decl)
         binder = node.binder
         self.positional = not any(p.keyword_only for p in signature.params)
         self.single = binder.single and self.positional and self.way is not Way.OBJECT
         policies = (self.retry, self.timeout, self.step_timeout, self.limiter, self.rate, self.fallbacks or None)
         self.plain = self.way in (Way.ASYNC, Way.OBJECT) and policies == _NO_POLICIES
         """Nothing but a coroutine to await once."""
+
+    def _hold_back(self, decl: NodeDecl) -> None:
+        from graphrt.graph.scheduler.limits import Limiter, RateGate
+
+        if isinstance(decl.max_concurrency, int):
+            self.limiter = Limiter(decl.max_concurrency)
+        if decl.rate_limit is not None:
+            self.rate = RateGate(decl.rate_limit)
 
 
 def _way_of(node: CompiledNode) -> Way:
@@ -123,6 +135,22 @@ def _is_async_iterator(declared: Any) -> bool:
 
     origin = get_origin(declared) or declared
     return isinstance(origin, type) and issubclass(origin, AsyncIterable)
+
+
+def mismatch(step: Step, value: Any) -> GraphTypeError | None:
+    """Say how a value differs from what its node declares; the output of an `Update` counts, not the update."""
+    check = step.node.run.check
+    if isinstance(value, Update):
+        value = value.output
+    if check is None or check(value):
+        return None
+    decl = step.node.decl
+    assert decl is not None
+    return GraphTypeError(
+        f"node {step.node.name!r} declares {typecheck.describe(decl.signature.returns)} and returned "
+        f"{type(value).__name__}",
+        hint="mend the annotation or the return",
+    )
 
 
 def prepare(program: Program) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from graphrt.errors import GraphTypeError
 from graphrt.graph.scheduler.drive import drive
 from graphrt.graph.scheduler.runner import Way
-from graphrt.graph.scheduler.work import Work
 from graphrt.graph.states import NodeState
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from graphrt.graph.protocols import Question
     from graphrt.graph.scheduler.run import GraphScheduler
     from graphrt.graph.scheduler.runner import Runner
+    from graphrt.graph.scheduler.work import Work
 
 _RUNNING = NodeState.RUNNING
 
@@ -33,13 +33,15 @@ async def run_step(run: GraphScheduler, step: Step, scope: anyio.CancelScope, li
     if runner.way is Way.ASK:
         await _ask(run, step)
         return
+    from graphrt.graph.scheduler.work import Work
+
     step.task = scope
     work = Work(run, step, runner, limits)
     try:
         value = await work.all_attempts()
     except Exception as error:  # noqa: BLE001 - a node's error is an event, whatever it is (E11)
         run.core.step_failed(step, error, time.time(), timed_out=error is work.out_of_time)
-    except BaseException as error:  # noqa: BLE001 - reported to the core, then raised again or kept for run()
+    except BaseException as error:
         run.interrupted(step, error)
         if run.is_cancellation(error):
             raise
@@ -53,7 +55,7 @@ async def run_step(run: GraphScheduler, step: Step, scope: anyio.CancelScope, li
 
 
 async def _after_problem(run: GraphScheduler, step: Step, work: Work, problem: Exception) -> None:
-    """The value could not leave the node (E13): no further attempt, but its fallbacks are tried."""
+    """Try the fallbacks of a node whose value could not leave it (E13); there is no further attempt."""
     for i, fallback in enumerate(work.runner.fallbacks):
         if work.fallbacks_used > i:
             continue
@@ -77,15 +79,17 @@ def finish(run: GraphScheduler, step: Step, value: Any) -> None:
 
 
 async def holder_fallback(run: GraphScheduler, step: Step, scope: anyio.CancelScope) -> None:
-    """The graph that a step holds has failed: try the fallbacks of the node."""
+    """Try the fallbacks of a node whose graph has failed."""
     step.task = scope
     error = step.error
     step.error = None
     assert isinstance(error, Exception)
+    from graphrt.graph.scheduler.work import Work
+
     work = Work(run, step, step.node.run, ())
     try:
         await _after_problem(run, step, work, error)
-    except BaseException as interrupt:  # noqa: BLE001 - reported to the core, then raised again or kept for run()
+    except BaseException as interrupt:
         run.interrupted(step, interrupt)
         if run.is_cancellation(interrupt):
             raise

@@ -203,9 +203,9 @@ class RunStream:
 
     def _raise(self) -> None:
         outcome = self._scheduler.core.outcome
-        if outcome is not None and outcome.error is not None:
-            if self._check or not isinstance(outcome.error, Exception):
-                raise outcome.error
+        error = outcome.error if outcome is not None else None
+        if error is not None and (self._check or not isinstance(error, Exception)):
+            raise error
 
     async def wait(self) -> RunResult:
         """Wait for the end without reading the events, and give the result; raises as `result`."""

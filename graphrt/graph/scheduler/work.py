@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from graphrt.errors import GraphTypeError
-from graphrt.graph import typecheck
 from graphrt.graph.scheduler.context import RunContext
 from graphrt.graph.scheduler.drive import drive
 from graphrt.graph.scheduler.iterate import awaited, iterate
-from graphrt.graph.scheduler.runner import Way
-from graphrt.graph.state import Update
+from graphrt.graph.scheduler.runner import Way, mismatch
 from graphrt.graph.states import NodeState
 from graphrt.graph.values import copy_value
 from graphrt.threads import run_in_thread
@@ -27,22 +24,6 @@ if TYPE_CHECKING:
     from graphrt.graph.scheduler.runner import Fallback, Runner
 
 _RUNNING = NodeState.RUNNING
-
-
-def mismatch(step: Step, value: Any) -> GraphTypeError | None:
-    """Say how a value differs from what its node declares; the output of an `Update` counts, not the update."""
-    check = step.node.run.check
-    if isinstance(value, Update):
-        value = value.output
-    if check is None or check(value):
-        return None
-    decl = step.node.decl
-    assert decl is not None
-    return GraphTypeError(
-        f"node {step.node.name!r} declares {typecheck.describe(decl.signature.returns)} and returned "
-        f"{type(value).__name__}",
-        hint="mend the annotation or the return",
-    )
 
 
 class Work:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphrt.graph.compiled import EdgeKind
 from graphrt.graph.states import NodeState
-from graphrt.graph.view.drawing import DrawnEdge, DrawnGroup, DrawnNode, Drawing
+from graphrt.graph.view.drawing import Drawing, DrawnEdge, DrawnGroup, DrawnNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -58,10 +58,10 @@ def ports(made: Plan, x: Sequence[float], kinds: Sequence[str]) -> Ports:
     """Choose where every edge meets its nodes."""
     found = Ports()
     _lane_sides(made, found)
-    leaders = {made.chains[edge][1]: edge for edge in reversed(made.chains)}
+    leaders = {tuple(made.chains[edge][:2]): edge for edge in reversed(made.chains)}
     bottoms: dict[int, list[_End]] = defaultdict(list)
     for edge, chain in made.chains.items():
-        if chain[1] not in made.shared or leaders[chain[1]] == edge:
+        if chain[1] not in made.shared or leaders[chain[0], chain[1]] == edge:
             fixed = made.grid.role[chain[1]] is not Role.NODE
             bottoms[chain[0]].append(_End(edge, x[chain[1]] - x[chain[0]], fixed))
     for lane in made.lanes:
@@ -72,18 +72,18 @@ def ports(made: Plan, x: Sequence[float], kinds: Sequence[str]) -> Ports:
         found.leaving.update(_spread(kept, port_reach(kinds[node], made.sizes[node])))
     for edge, chain in made.chains.items():
         if chain[1] in made.shared:
-            _copy(found.leaving, leaders[chain[1]], edge)
-            _copy(found.sideways, leaders[chain[1]], edge)
+            _copy(found.leaving, leaders[chain[0], chain[1]], edge)
+            _copy(found.sideways, leaders[chain[0], chain[1]], edge)
     _enter(made, x, found, kinds)
     return found
 
 
 def _enter(made: Plan, x: Sequence[float], found: Ports, kinds: Sequence[str]) -> None:
-    leaders = {made.chains[edge][-2]: edge for edge in reversed(made.chains)}
+    leaders = {tuple(made.chains[edge][-2:]): edge for edge in reversed(made.chains)}
     tops: dict[int, list[_End]] = defaultdict(list)
     for edge, chain in made.chains.items():
         inner = chain[1:-1]
-        if not inner or inner[-1] not in made.shared or leaders[inner[-1]] == edge:
+        if not inner or inner[-1] not in made.shared or leaders[inner[-1], chain[-1]] == edge:
             line = x[inner[-1]] if inner else x[chain[0]] + found.leaving.get(edge, 0.0)
             fixed = bool(inner) or edge not in found.sideways
             tops[chain[-1]].append(_End(edge, line - x[chain[-1]], fixed))
@@ -94,7 +94,7 @@ def _enter(made: Plan, x: Sequence[float], found: Ports, kinds: Sequence[str]) -
         found.entering.update(_spread(ends, port_reach(kinds[node], made.sizes[node])))
     for edge, chain in made.chains.items():
         if chain[-2] in made.shared:
-            _copy(found.entering, leaders[chain[-2]], edge)
+            _copy(found.entering, leaders[chain[-2], chain[-1]], edge)
 
 
 def _copy(values: dict[int, _Value], leader: int, edge: int) -> None:
