@@ -60,7 +60,8 @@ async def run_demo(
         most_steps=questions,
         max_concurrency=_CONCURRENCY,
         model=model.name,
-        params=model.params,
+        temperature=model.temperature,
+        max_tokens=model.max_tokens,
     ).compile()
     out.clear(REPORT)
     trace = out.clear(TRACE)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import tomllib
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from graphrt.demo.documents import Documents
 from graphrt.demo.standin import STAND_IN_NAME, OfflineStandIn
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 OWN_DOCUMENTS: Final = ("README.md", "docs", "graphrt/demo/concepts", "CHANGELOG.md")
 """What is read of a checkout of graphrt, in this order."""
 
-_MODEST: Final[Mapping[str, Any]] = {"temperature": 0.2, "max_tokens": 600}
 _DEFAULT_MODEL: Final = "gpt-4o-mini"
 
 
@@ -33,8 +32,10 @@ class ChosenModel:
     provider: LLMProvider
     name: str
     is_stand_in: bool
-    params: Mapping[str, Any] = field(default_factory=dict)
-    """Request parameters: modest ones for a server of one's own, which may have a small model; else none."""
+    temperature: float | None = None
+    """Of every request; None: the server's own."""
+    max_tokens: int | None = None
+    """Of every reply; None: the server's own."""
 
 
 def choose_model(
@@ -59,7 +60,10 @@ def choose_model(
 
     name = model or _DEFAULT_MODEL
     provider = OpenAIProvider(name, api_key=key or "none", base_url=base_url or None)
-    return ChosenModel(provider, name, is_stand_in=False, params=_MODEST if base_url else {})
+    if not base_url:
+        return ChosenModel(provider, name, is_stand_in=False)
+    # A server of one's own may have a small model, which without a limit can go on for ever.
+    return ChosenModel(provider, name, is_stand_in=False, temperature=0.2, max_tokens=600)
 
 
 @contextmanager

@@ -28,7 +28,6 @@ from graphrt.graph import END, START, Failure, Reduce, RunContext, Update, Workf
 from graphrt.nodes import AgentNode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from graphrt.llm import LLMProvider
@@ -169,7 +168,8 @@ def build_workflow(
     most_steps: int = 4,
     max_concurrency: int = 4,
     model: str | None = None,
-    params: Mapping[str, Any] | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
 ) -> Workflow:
     """Build the workflow: a goal in, a report in Markdown out.
 
@@ -179,7 +179,8 @@ def build_workflow(
         most_steps: Questions of a plan, 8 at most.
         max_concurrency: Questions researched at the same time.
         model: What the report calls the model; None: the provider's own name for it.
-        params: Request parameters by the names that ``LLMProvider.chat`` takes.
+        temperature: Of every request; None: the server's own.
+        max_tokens: Of every reply; None: the server's own.
 
     Raises:
         ConfigError: A number is out of its range.
@@ -193,7 +194,12 @@ def build_workflow(
     nodes = _Nodes(documents, name, most_steps)
     for each in ("survey", "brief", "check", "wave", "question", "weigh", "answer", "collect", "digest", "report"):
         wf.add_node(each, getattr(nodes, each))
-    asked: dict[str, Any] = {"model": provider, "retry": RetryConfig(), "params": params}
+    asked: dict[str, Any] = {
+        "model": provider,
+        "retry": RetryConfig(),
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+    }
     wf.add(
         AgentNode("planner", **asked, system_prompt=prompts.planner(most_steps), output=Plan, max_rounds=FORM_ROUNDS)
     )

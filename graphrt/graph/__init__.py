@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from graphrt.graph.protocols import END, START, Failure, Node, NodeKind, Question, RunEvent, StepRef
     from graphrt.graph.scheduler.context import RunContext
     from graphrt.graph.scheduler.limits import BudgetTracker, Limiter
-    from graphrt.graph.scheduler.result import RunResult, StepRecord
+    from graphrt.graph.scheduler.result import RunResult
     from graphrt.graph.scheduler.run import GraphScheduler
+    from graphrt.graph.scheduler.steprecord import StepRecord
     from graphrt.graph.scheduler.stream import CancelAnswer, RunStream
     from graphrt.graph.state import Update
     from graphrt.graph.statemodel import Reduce
@@ -70,8 +71,9 @@ if not TYPE_CHECKING:
             ),
             "graphrt.graph.scheduler.context": ("RunContext",),
             "graphrt.graph.scheduler.limits": ("BudgetTracker", "Limiter"),
-            "graphrt.graph.scheduler.result": ("RunResult", "StepRecord"),
+            "graphrt.graph.scheduler.result": ("RunResult",),
             "graphrt.graph.scheduler.run": ("GraphScheduler",),
+            "graphrt.graph.scheduler.steprecord": ("StepRecord",),
             "graphrt.graph.scheduler.stream": ("CancelAnswer", "RunStream"),
             "graphrt.graph.state": ("Update",),
             "graphrt.graph.statemodel": ("Reduce",),

@@ -8,7 +8,7 @@ from graphrt.errors import GraphError
 from graphrt.graph import reach, typecheck
 from graphrt.graph.binding import Bind, Binder, How
 from graphrt.graph.compiled import EdgeKind
-from graphrt.graph.signature import MISSING, is_context
+from graphrt.graph.signature import MISSING, is_context, unresolved_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -219,8 +219,9 @@ def _nobody(
         )
     else:
         hint = ""
-    if isinstance(param.annotation, str) or param.unresolved:
-        hint += f"its annotation {param.annotation!r} cannot be resolved: define the type at module level. "
+    unresolved = unresolved_hint(param.annotation)
+    if unresolved is not None:
+        hint += f"{unresolved}; "
     offer = f"values to be had here: {', '.join(known)}" if known else "no values are to be had here"
     return GraphError(
         f"nobody fills parameter {param.name!r} of node {node.name!r}",

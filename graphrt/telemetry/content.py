@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
-
-from graphrt.telemetry import conventions as names
-
-MESSAGES: Final = frozenset({names.INPUT_MESSAGES, names.OUTPUT_MESSAGES})
-"""Attributes whose content is messages."""
+from typing import Any
 
 
-def by_convention(value: Any) -> Any:
-    """Give messages as the conventions want them; what is no list of messages stays as it is."""
+def by_convention(value: Any, finish_reasons: Sequence[str] | None = None) -> Any:
+    """Give messages as the conventions want them; what is no list of messages stays as it is.
+
+    *finish_reasons* are given for what a model has answered, one for each message as far as they are known.
+    """
     if isinstance(value, str) or not isinstance(value, Sequence):
         return value
-    return [_message(each) for each in value]
+    shaped = [_message(each) for each in value]
+    if finish_reasons is not None:
+        for place, message in enumerate(shaped):
+            if isinstance(message, dict) and "parts" in message:
+                reason = finish_reasons[place] if place < len(finish_reasons) else ""
+                message.setdefault("finish_reason", reason)
+    return shaped
 
 
 def _message(message: Any) -> Any:

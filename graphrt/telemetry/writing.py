@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.trace import StatusCode
 
 from graphrt.telemetry import conventions as names
-from graphrt.telemetry.content import MESSAGES, by_convention
+from graphrt.telemetry.content import by_convention
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -29,14 +29,21 @@ def set_attribute(span: Span, key: str, value: Any, *, capture_content: bool) ->
 
 def set_content(span: Span, key: str, value: Any) -> None:
     """Set what somebody wrote as text: a text as it is, all else as JSON."""
-    if key in MESSAGES:
+    if key == names.INPUT_MESSAGES:
         value = by_convention(value)
+    elif key == names.OUTPUT_MESSAGES:
+        value = by_convention(value, _known(span, names.FINISH_REASONS))
     text = clean(value if isinstance(value, str) else _as_json(value))
     if len(text) > names.CONTENT_LIMIT:
         text = text[: names.CONTENT_LIMIT]
-        cut: Sequence[str] = getattr(span, "attributes", {}).get(names.TRUNCATED, ())
-        span.set_attribute(names.TRUNCATED, [*cut, key])
+        span.set_attribute(names.TRUNCATED, [*_known(span, names.TRUNCATED), key])
     span.set_attribute(key, text)
+
+
+def _known(span: Span, key: str) -> Sequence[str]:
+    """Give the texts that an attribute holds already, as far as the span tells."""
+    found: Sequence[str] = getattr(span, "attributes", {}).get(key, ())
+    return found
 
 
 def attribute_value(value: Any) -> Any:

@@ -54,9 +54,7 @@ class Hand:
             self.ran.update(self.run.running())
             return
         wanted = seen(self.run.outcome())
-        assert settled(self.core.outcome(), self.ran, wanted.broken) == settled(
-            wanted, self.ran, wanted.broken
-        )
+        assert settled(self.core.outcome(), self.ran, wanted.broken) == settled(wanted, self.ran, wanted.broken)
 
     def end(self, *labels: str) -> Hand:
         """Let these steps end, in this order."""

@@ -200,9 +200,7 @@ class Work:
         """Compute the value; an input that is None counts as not delivered."""
         inputs = {key: value for key, value in inputs.items() if not (self.deaf and key == INPUT)}
         given = tuple(sorted((key, plain(value)) for key, value in inputs.items() if value is not None))
-        seen = (
-            tuple(sorted((key, plain(value)) for key, value in state.items())) if self.reads and state else ()
-        )
+        seen = tuple(sorted((key, plain(value)) for key, value in state.items())) if self.reads and state else ()
         depth = 1 + max((hops(value) for value in inputs.values()), default=0)
         number = depth * SCALE + zlib.crc32(repr((name, given, seen)).encode()) % SCALE
         if self.fails is not None and self.fails(number):

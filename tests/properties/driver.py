@@ -158,9 +158,7 @@ class Session:
         return Outcome(
             status=ended.status.value,  # type: ignore[arg-type]  # the same words
             output=plain(ended.output) if ended.error is None else None,
-            outputs={name: plain(value) for name, value in ended.outputs.items()}
-            if ended.error is None
-            else {},
+            outputs={name: plain(value) for name, value in ended.outputs.items()} if ended.error is None else {},
             state=state,
             error=type(ended.error).__name__ if ended.error is not None else None,
             steps=ends,
@@ -203,9 +201,7 @@ def key_of(step: Step) -> StepKey:
     return (scope_key(step.frame.scope), step.node.name, step.frame.round)
 
 
-def drive(
-    compiled: CompiledGraph, value: Any, chooser: Chooser, events: list[RunEvent] | None = None
-) -> Outcome:
+def drive(compiled: CompiledGraph, value: Any, chooser: Chooser, events: list[RunEvent] | None = None) -> Outcome:
     """Run the pure core to its end, finishing running steps in the order that *chooser* picks."""
     session = Session(compiled, value)
     while not session.over:

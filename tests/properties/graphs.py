@@ -202,9 +202,7 @@ class _Draft:
         link = self.links[place]
         region = layout.regions[() if link.src == START else layout.home[link.src]]
         arcs = [
-            arc
-            for arc in region.out(link.src)
-            if place in (arc.map, arc.position) and isinstance(link, Map | Edge)
+            arc for arc in region.out(link.src) if place in (arc.map, arc.position) and isinstance(link, Map | Edge)
         ]
         chain = region.chain(link.src)
         backs = [arc for arc in arcs if region.is_back(arc)]
@@ -243,21 +241,12 @@ class _Draft:
             forward = region.forward(node.name)
             back = [arc for arc in region.arcs if arc.dst == node.name and arc not in forward]
             if self.flavour.races and len(forward) > 1 and self.chance(35):
-                join: Literal["any"] | int = (
-                    "any" if self.chance(60) else self.draw(st.integers(1, len(forward)))
-                )
+                join: Literal["any"] | int = "any" if self.chance(60) else self.draw(st.integers(1, len(forward)))
                 self.change(node.name, join=join, cancel_rest=self.chance(40))
             if self.flavour.failures and self.chance(20):
                 self.change(node.name, on_error="skip")
             free = isinstance(node.work, Work) and node.work.makes == "number" and not node.side
-            if (
-                self.flavour.inner
-                and free
-                and depth > 0
-                and len(forward) <= 1
-                and len(back) <= 1
-                and self.chance(15)
-            ):
+            if self.flavour.inner and free and depth > 0 and len(forward) <= 1 and len(back) <= 1 and self.chance(15):
                 self.change(node.name, graph=self.inner(depth, state))
                 continue
             self.work(node, state, bool(region.chain(node.name)))

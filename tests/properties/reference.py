@@ -153,9 +153,7 @@ class Interpreter:
 
     def running(self) -> list[StepKey]:
         """Steps whose function runs now, in a fixed order."""
-        return sorted(
-            key for key, step in self.steps.items() if step.state == "running" and step.inner is None
-        )
+        return sorted(key for key, step in self.steps.items() if step.state == "running" and step.inner is None)
 
     def finish(self, key: StepKey) -> None:
         """Let a running step end as its function says."""
@@ -485,8 +483,7 @@ class Interpreter:
             self.doubts.add("a header's round 1 comes after its round 2")
             return {}
         if first.state == "never" and any(
-            (arc.position, rounds[: scope.region.common(arc)]) in scope.takes
-            for arc in scope.region.forward(name)
+            (arc.position, rounds[: scope.region.common(arc)]) in scope.takes for arc in scope.region.forward(name)
         ):
             self.doubts.add("a header whose round 1 lacked a quorum")
         return first.inputs
@@ -554,9 +551,7 @@ class Interpreter:
         targets = {dst for _, dst, _ in scope.layout.maps[position]}
         return self._is_useless(scope, targets, scope.layout.links[position].src, rounds, itself=True)
 
-    def _is_useless(
-        self, scope: Scope, targets: set[str], name: str, rounds: Rounds, *, itself: bool = False
-    ) -> bool:
+    def _is_useless(self, scope: Scope, targets: set[str], name: str, rounds: Rounds, *, itself: bool = False) -> bool:
         """Say whether a join that fired in the same round as *name* has made all *targets* useless."""
         return any(
             targets <= (useless | {join} if itself else useless) and self._same_round(scope, join, fired, name, rounds)
@@ -599,9 +594,7 @@ class Interpreter:
                         entries.append(Failed())
                     continue
                 arcs = [arc for arc in item.region.arcs if arc.dst == END and arc.group == group]
-                for take in [
-                    item.takes[arc.position, ()] for arc in arcs if (arc.position, ()) in item.takes
-                ]:
+                for take in [item.takes[arc.position, ()] for arc in arcs if (arc.position, ()) in item.takes]:
                     entries.append(take.value)
                     histories.append(take.history)
                     delivered.add(index)
@@ -653,9 +646,7 @@ class Interpreter:
         spoken = [
             take.value
             for arc, take in taken
-            if arc.reporter == START
-            or not scope.layout.graph.node(arc.reporter).silent
-            or arc.map is not None
+            if arc.reporter == START or not scope.layout.graph.node(arc.reporter).silent or arc.map is not None
         ]
         outputs = {arc.reporter: take.value for arc, take in taken}
         return spoken[0] if spoken else None, outputs, _merge([take.history for _, take in taken])

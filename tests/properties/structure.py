@@ -80,8 +80,7 @@ class Region:
             for cycle in self.cycles
         }
         self._forward = {
-            name: [arc for arc in self.arcs if arc.dst == name and not self.is_back(arc)]
-            for name in self.nodes
+            name: [arc for arc in self.arcs if arc.dst == name and not self.is_back(arc)] for name in self.nodes
         }
 
     def chain(self, node: str) -> tuple[Cycle, ...]:
@@ -126,8 +125,7 @@ class Region:
             reach = self._reach(node, without=join)
             ends = END in reach
             turns = any(
-                arc.src in reach and self.is_back(arc) and self.chain(arc.dst)[-1] in around
-                for arc in self.arcs
+                arc.src in reach and self.is_back(arc) and self.chain(arc.dst)[-1] in around for arc in self.arcs
             )
             if not ends and not turns:
                 found.add(node)
@@ -215,9 +213,7 @@ def _add_arcs(layout: Layout) -> None:
         place = () if link.src == START else layout.home[link.src]
         if isinstance(link, Edge):
             name = link.into or (INPUT if link.src == START else link.src)
-            layout.regions[place].arcs.append(
-                Arc(position, link.src, link.dst, name, link, reporter=link.src)
-            )
+            layout.regions[place].arcs.append(Arc(position, link.src, link.dst, name, link, reporter=link.src))
         elif isinstance(link, Map):
             name = link.into or (INPUT if link.src == START else link.src)
             layout.regions[(*place, position)].arcs.append(Arc(position, START, link.dst, name))
@@ -245,9 +241,7 @@ def _add_arcs(layout: Layout) -> None:
 def _find_chains(region: Region) -> None:
     working = [name for name, node in region.nodes.items() if not node.side]
     region.chains = dict.fromkeys(working, ())
-    _find_cycles(
-        region, working, [arc for arc in region.arcs if arc.src in working and arc.dst in working], ()
-    )
+    _find_cycles(region, working, [arc for arc in region.arcs if arc.src in working and arc.dst in working], ())
     for name, node in region.nodes.items():
         if node.side:
             region.chains[name] = _shared([region.chain(arc.src) for arc in region.arcs if arc.dst == name])
@@ -263,9 +257,7 @@ def _shared(chains: Sequence[tuple[Cycle, ...]]) -> tuple[Cycle, ...]:
     return shared
 
 
-def _find_cycles(
-    region: Region, nodes: Sequence[str], arcs: Sequence[Arc], around: tuple[Cycle, ...]
-) -> None:
+def _find_cycles(region: Region, nodes: Sequence[str], arcs: Sequence[Arc], around: tuple[Cycle, ...]) -> None:
     reach = _closure(nodes, arcs)
     done: set[str] = set()
     for name in nodes:

@@ -198,9 +198,7 @@ def test_run_on_an_event_loop_agrees_with_the_reference(backend: str, graph: Gra
     assert plain(result.output) == wanted[1]
     assert {name: plain(value) for name, value in result.outputs.items()} == wanted[2]
     assert (result.state.model_dump() if result.state is not None else None) == wanted[3]
-    mine = Counter(
-        (step.node, step.round) for step in result.steps if not step.scope and step.started is not None
-    )
+    mine = Counter((step.node, step.round) for step in result.steps if not step.scope and step.started is not None)
     assert mine == Counter(
         (key[1], key[2][-1] if key[2] else 1) for key, end in wanted[4].items() if end.state != "never"
     )

@@ -41,20 +41,14 @@ def test_join_does_not_wait_for_the_branch_not_chosen() -> None:
 
 
 def test_node_whose_edges_were_all_skipped_is_skipped_with_what_follows() -> None:
-    run = Hand(
-        graph(
-            "s a b c d", edges("START s d", "a c d END", "b c"), Edge("s", "a", never), Edge("s", "b", never)
-        )
-    )
+    run = Hand(graph("s a b c d", edges("START s d", "a c d END", "b c"), Edge("s", "a", never), Edge("s", "b", never)))
     run.end("s")
     assert [run.state(name) for name in "abc"] == ["never"] * 3
     assert run.running == ["d"]
 
 
 def test_any_join_runs_on_the_first_and_the_loser_is_waited_for() -> None:
-    run = Hand(
-        graph([node("a"), node("b"), node("j", count, join="any")], edges("START a j END", "START b j"))
-    )
+    run = Hand(graph([node("a"), node("b"), node("j", count, join="any")], edges("START a j END", "START b j")))
     run.end("b", "j")
     assert run.inputs("j") == {"b": run.step("b").value}
     assert run.running == ["a"]
@@ -136,9 +130,7 @@ def test_cancel_rest_spares_what_leads_to_a_back_edge_around_the_join() -> None:
 def test_cancel_rest_in_a_loop_touches_its_own_round_alone() -> None:
     """b of round 1 is cancelled each time; round 2 has a fresh one."""
     nodes = [node("h"), node("a"), node("b"), node("j", count, join="any", cancel_rest=True)]
-    run = Hand(
-        graph(nodes, edges("START h a j", "h b j"), Edge("j", "h", under(4)), Edge("j", "END", reach(4)))
-    )
+    run = Hand(graph(nodes, edges("START h a j", "h b j"), Edge("j", "h", under(4)), Edge("j", "END", reach(4))))
     run.end("h@1", "a@1")
     assert run.state("b@1") == "cancelled"
     run.end("j@1", "h@2")
@@ -149,9 +141,7 @@ def test_cancel_rest_in_a_loop_touches_its_own_round_alone() -> None:
 
 def test_cancel_rest_ends_a_cycle_that_leads_to_the_join_alone() -> None:
     nodes = [node("a"), node("p"), node("q"), node("j", count, join="any", cancel_rest=True)]
-    run = Hand(
-        graph(nodes, edges("START a j END", "START p q"), Edge("q", "p", under(9)), Edge("q", "j", reach(9)))
-    )
+    run = Hand(graph(nodes, edges("START a j END", "START p q"), Edge("q", "p", under(9)), Edge("q", "j", reach(9))))
     run.end("p@1", "q@1", "p@2", "a")
     assert run.state("q@2") == "cancelled"
     run.end("j")
@@ -207,9 +197,7 @@ def test_number_of_a_header_counts_in_round_one_only() -> None:
 
 
 def test_edge_into_the_middle_of_a_cycle_counts_in_round_one_only() -> None:
-    run = Hand(
-        graph("a h x", edges("START h x", "START a x"), Edge("x", "h", under(4)), Edge("x", "END", reach(4)))
-    )
+    run = Hand(graph("a h x", edges("START h x", "START a x"), Edge("x", "h", under(4)), Edge("x", "END", reach(4))))
     run.end("h@1")
     assert run.running == ["a"]
     run.end("a", "x@1", "h@2", "x@2")
@@ -277,9 +265,7 @@ def test_swarm_with_two_entries_enters_where_it_is_told() -> None:
 
 
 def test_both_entries_run_in_round_one_and_the_inner_one_waits_for_the_header() -> None:
-    run = Hand(
-        graph("t h x", edges("START t h x", "t x"), Edge("x", "h", under(5)), Edge("x", "END", reach(5)))
-    )
+    run = Hand(graph("t h x", edges("START t h x", "t x"), Edge("x", "h", under(5)), Edge("x", "END", reach(5))))
     run.end("t")
     assert run.running == ["h@1"]
     run.end("h@1")
@@ -496,9 +482,7 @@ def test_run_that_does_not_reach_its_end_is_an_error() -> None:
 
 
 def test_output_is_the_first_declared_edge_into_end_that_was_taken() -> None:
-    run = Hand(
-        graph("s a b c", edges("START s", "b END", "a END", "c END", "s c", "s a"), Edge("s", "b", never))
-    )
+    run = Hand(graph("s a b c", edges("START s", "b END", "a END", "c END", "s c", "s a"), Edge("s", "b", never)))
     outcome = run.end("s", "c", "a").run.outcome()
     assert outcome.output == 2
     assert outcome.outputs == {"a": 2, "c": 2}

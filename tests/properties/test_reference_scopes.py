@@ -266,9 +266,9 @@ def test_error_edge_comes_before_the_policy_and_skip_skips() -> None:
 
 def test_failure_without_a_handler_cancels_the_siblings() -> None:
     """AC-C07."""
-    outcome = Hand(
-        graph([node("a", fail(Boom("a"))), node("b"), node("z")], edges("START a z END", "START b z"))
-    ).end("a")
+    outcome = Hand(graph([node("a", fail(Boom("a"))), node("b"), node("z")], edges("START a z END", "START b z"))).end(
+        "a"
+    )
     assert outcome.state("b") == "cancelled"
     assert outcome.run.outcome().error == "Boom"
 
@@ -422,10 +422,7 @@ def test_write_downstream_of_all_others_is_no_conflict() -> None:
 
 def test_writes_that_meet_at_the_end_conflict_there() -> None:
     nodes = [node("a", say(1, last=1)), node("b", say(2, last=2))]
-    assert (
-        Hand(graph(nodes, edges("START a END", "START b END"), state=STATE)).rest().error
-        == "StateConflictError"
-    )
+    assert Hand(graph(nodes, edges("START a END", "START b END"), state=STATE)).rest().error == "StateConflictError"
 
 
 def test_writes_of_items_are_merged_by_index_and_items_left_out_bring_none() -> None:
@@ -444,9 +441,7 @@ def test_writes_of_items_are_merged_by_index_and_items_left_out_bring_none() -> 
 
 def test_dropped_arrivals_and_failed_steps_bring_no_writes() -> None:
     nodes = [node("a", say(1, total=1)), node("b", say(1, total=10)), node("j", count, join="any")]
-    outcome = (
-        Hand(graph(nodes, edges("START a j END", "START b j"), state=STATE)).end("b", "a", "j").run.outcome()
-    )
+    outcome = Hand(graph(nodes, edges("START a j END", "START b j"), state=STATE)).end("b", "a", "j").run.outcome()
     assert outcome.state == {"last": 0, "total": 10, "notes": []}
 
 

@@ -26,7 +26,10 @@ def researching() -> Workflow:
     asked = ToolCall(id="call-1", name="search", arguments={"query": "bees"})
     usage = TokenUsage(input_tokens=41, output_tokens=3)
     model = ScriptedProvider(
-        [LLMResponse(tool_calls=[asked], usage=usage, model="small-2"), LLMResponse(content="bees, then")]
+        [
+            LLMResponse(tool_calls=[asked], usage=usage, model="small-2"),
+            LLMResponse(content="bees, then", finish_reason="stop"),
+        ]
     )
     workflow = Workflow("research")
     workflow.add(AgentNode("helper", model=model, tools=[search]))
@@ -87,8 +90,14 @@ async def test_prompts_replies_and_arguments_are_recorded_when_they_are_wanted()
         {"role": "tool", "parts": [found]},
     ]
     assert json.loads(attributes(second)["gen_ai.output.messages"]) == [
-        {"role": "assistant", "parts": [{"type": "text", "content": "bees, then"}]}
+        {
+            "role": "assistant",
+            "parts": [{"type": "text", "content": "bees, then"}],
+            "finish_reason": "stop",
+        }
     ]
+    (reply,) = json.loads(attributes(first)["gen_ai.output.messages"])
+    assert reply == {"role": "assistant", "parts": [call], "finish_reason": ""}
     tool = attributes(collected.one("execute_tool search"))
     assert json.loads(tool["gen_ai.tool.call.arguments"]) == {"query": "bees"}
     assert "found bees" in tool["gen_ai.tool.call.result"]

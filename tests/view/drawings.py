@@ -78,6 +78,32 @@ def drawings(texts: st.SearchStrategy[str] = TEXTS) -> st.SearchStrategy[Drawing
     )
 
 
+@st.composite
+def busy(draw: st.DrawFn) -> Drawing:
+    """A line of steps, many of which lead to one handler, to the end and from the start, in groups or not."""
+    count = draw(st.integers(7, 16))
+    names = [f"step{number}" for number in range(count)]
+    inside = draw(st.lists(st.none() | GROUP_IDS, min_size=count, max_size=count))
+    chosen = st.lists(st.sampled_from(names), unique=True)
+    labels = st.none() | st.just("TimeoutError")
+    lines = [DrawnEdge(src, dst) for src, dst in pairwise(names)]
+    lines += [DrawnEdge(name, "handler", draw(labels), "error") for name in draw(chosen)]
+    lines += [DrawnEdge(name, "END", draw(labels), "conditional") for name in draw(chosen)]
+    lines += [DrawnEdge("START", name) for name in draw(chosen)]
+    lines += [DrawnEdge(name, names[0], draw(labels), "back") for name in draw(chosen)]
+    return Drawing(
+        "busy",
+        (
+            DrawnNode("START", kind="start"),
+            *(DrawnNode(name, group=group) for name, group in zip(names, inside, strict=True)),
+            DrawnNode("handler", kind=draw(st.sampled_from(("fallback", "router")))),
+            DrawnNode("END", kind="end"),
+        ),
+        (*lines, DrawnEdge("handler", "END")),
+        tuple(DrawnGroup(f"g{number}", parent=f"g{number - 1}" if number % 2 else None) for number in range(5)),
+    )
+
+
 def chain(*names: str) -> Drawing:
     """Nodes in a row."""
     return Drawing(

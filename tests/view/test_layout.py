@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from graphrt.graph.view import Drawing, DrawnEdge, DrawnGroup, DrawnNode
 from graphrt.graph.view.layout import Box, Layout, PlacedEdge, lay_out
 from graphrt.graph.view.tidy import lineage, tidy
-from tests.view.drawings import agent, chain, drawings, layered
+from tests.view.drawings import agent, busy, chain, drawings, layered
 
 TOLERANCE = 0.5
 
@@ -46,14 +46,14 @@ def points(edge: PlacedEdge) -> Iterator[tuple[float, float]]:
 
 
 @settings(max_examples=80)
-@given(drawings())
+@given(drawings() | busy())
 def test_nodes_never_overlap(drawing: Drawing) -> None:
     for one, other in combinations(lay_out(tidy(drawing)).nodes, 2):
         assert not overlap(one.box, other.box), (one, other)
 
 
 @settings(max_examples=80)
-@given(drawings())
+@given(drawings() | busy())
 def test_a_frame_holds_its_own_nodes_and_no_others(drawing: Drawing) -> None:
     layout = lay_out(tidy(drawing))
     for frame in layout.groups:
@@ -65,7 +65,7 @@ def test_a_frame_holds_its_own_nodes_and_no_others(drawing: Drawing) -> None:
 
 
 @settings(max_examples=80)
-@given(drawings())
+@given(drawings() | busy())
 def test_frames_are_nested_or_apart(drawing: Drawing) -> None:
     layout = lay_out(tidy(drawing))
     for one, other in combinations(layout.groups, 2):
@@ -78,7 +78,7 @@ def test_frames_are_nested_or_apart(drawing: Drawing) -> None:
 
 
 @settings(max_examples=80)
-@given(drawings())
+@given(drawings() | busy())
 def test_labels_lie_neither_on_nodes_nor_on_each_other(drawing: Drawing) -> None:
     layout = lay_out(tidy(drawing))
     chips = [edge.chip for edge in layout.edges if edge.chip is not None]
@@ -89,7 +89,7 @@ def test_labels_lie_neither_on_nodes_nor_on_each_other(drawing: Drawing) -> None
 
 
 @settings(max_examples=50)
-@given(drawings())
+@given(drawings() | busy())
 def test_edges_keep_clear_of_nodes_they_do_not_join(drawing: Drawing) -> None:
     layout = lay_out(tidy(drawing))
     for edge in layout.edges:
@@ -143,6 +143,30 @@ def test_a_fork_stands_above_the_middle_of_its_branches_also_in_a_row_of_forks()
         assert abs(middle[fork] - (middle[one] + middle[other]) / 2) <= 1
         assert abs(middle[join] - (middle[one] + middle[other]) / 2) <= 1
     assert abs(middle["j1"] - middle["f2"]) <= 1
+
+
+def test_many_long_edges_to_one_node_share_a_line_and_few_do_not() -> None:
+    names = [f"step{number}" for number in range(12)]
+    for count, lines in ((3, 3), (9, 1)):
+        drawing = Drawing(
+            "x",
+            (*(DrawnNode(name) for name in names), DrawnNode("END", kind="end")),
+            (
+                *(DrawnEdge(src, dst) for src, dst in pairwise(names)),
+                *(DrawnEdge(name, "END", kind="error") for name in names[:count]),
+            ),
+        )
+        errors = [edge for edge in lay_out(tidy(drawing)).edges if edge.edge.kind == "error"]
+        assert len(errors) == count
+        assert len({edge.line.head for edge in errors}) == lines
+
+
+def test_more_edges_than_can_be_placed_with_care_are_placed_all_the_same() -> None:
+    names = [f"n{number}" for number in range(16)]
+    edges = tuple(DrawnEdge(src, dst) for src in names for dst in names if src != dst)
+    layout = lay_out(tidy(Drawing("all", tuple(map(DrawnNode, names)), edges)))
+    assert len(layout.edges) == 240
+    assert not any(overlap(one.box, other.box) for one, other in combinations(layout.nodes, 2))
 
 
 def test_the_end_stands_in_the_last_row() -> None:

@@ -45,6 +45,13 @@ class Telling:
         data = {"text": chunk, "index": len(pieces) - 1}
         self.sink(RunEvent("message.delta", self.run_id, self.sequence, step.ref, data, now))
 
+    def attempt_failed(self, step: Step, data: Mapping[str, Any], now: float) -> None:
+        """Record an attempt after which another follows, or a fallback; what it had streamed is no part of that."""
+        self.now = now
+        if self.sink is not None:
+            pieces = self.streamed.pop(step, None)
+            self.emit("attempt.failed", step, data if pieces is None else {**data, "partial": "".join(pieces)})
+
     def record_skip(self, step: Step) -> None:
         """Record a step that was passed over."""
         step.ended = self.now

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import HookBlockedError, LimitExceededError
@@ -12,11 +11,11 @@ from graphrt.graph.states import NodeState, RunStatus, Termination, TerminationK
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from graphrt.graph.core.records import Step
     from graphrt.graph.core.run import RunCore
     from graphrt.graph.history import History
     from graphrt.graph.protocols import Failure, Question
     from graphrt.graph.scheduler.run import GraphScheduler
+    from graphrt.graph.scheduler.steprecord import StepRecord
     from graphrt.messages import ChatResponse, Message
 
 _KINDS = {
@@ -28,23 +27,6 @@ _KINDS = {
     RunStatus.WAITING: TerminationKind.SUSPENDED,
     RunStatus.RUNNING: TerminationKind.SUSPENDED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """One step of a run, as it ended. `started` and `ended` are seconds since the epoch; None for what never ran."""
-
-    node: str
-    scope: str
-    round: int
-    state: NodeState
-    attempts: int
-    started: float | None
-    ended: float | None
-    value: Any = None
-    error: BaseException | None = None
-    reason: str | None = None
-    """Why it was skipped, where its edges alone do not say."""
 
 
 class RunResult:
@@ -141,7 +123,9 @@ class RunResult:
     def steps(self) -> list[StepRecord]:
         """Every step in the order of their start; those passed over stand where that was decided."""
         if self._steps is None:
-            self._steps = [_record(step) for step in self._run.core.steps]
+            from graphrt.graph.scheduler.steprecord import record_of
+
+            self._steps = [record_of(step) for step in self._run.core.steps]
         return self._steps
 
     @property
@@ -171,21 +155,6 @@ class RunResult:
 
     def __repr__(self) -> str:
         return f"RunResult(run_id={self.run_id!r}, status={self.status.value!r}, output={self.output!r})"
-
-
-def _record(step: Step) -> StepRecord:
-    return StepRecord(
-        step.node.name,
-        step.frame.scope.path,
-        step.round,
-        step.state,
-        step.attempts,
-        step.started,
-        step.ended,
-        step.value,
-        step.error,
-        step.note,
-    )
 
 
 def _last_history(core: RunCore) -> History | None:

@@ -98,7 +98,7 @@ class Work:
 
     def _failed_attempt(self, attempt: int, error: BaseException, delay: float) -> None:
         data = {"attempt": attempt, "error": error, "delay": delay}
-        self.run.core.note("attempt.failed", self.step, data, time.time())
+        self.run.core.attempt_failed(self.step, data, time.time())
         self.run.suspended()  # a pause comes now, without a coroutine that is seen to wait
 
     async def attempt(self, number: int) -> Any:
@@ -226,7 +226,7 @@ class Work:
         """Give a fallback's value: a constant, or what its function returns for the node's inputs and the error."""
         run, step = self.run, self.step
         data = {"attempt": step.attempts, "error": error, "fallback": self.fallbacks_used}
-        run.core.note("attempt.failed", step, data, time.time())
+        run.core.attempt_failed(step, data, time.time())
         fn = fallback.fn
         context = run.base.copy() if fn is not None else None
         if run.observer is not None:

@@ -162,13 +162,21 @@ def _lines(drawing: Drawing, made: Plan, walls: list[Walls], widths: list[float]
     long = sorted((chain[1:-1] for chain in made.chains.values()), key=lambda chain: -len(chain))
     chosen = straight(made.grid, [*rigid, *long])
     kept = {above: chosen[above] for chain in rigid for above in chain[:-1] if above in chosen}
-    distances = room(made.grid, walls, widths)
-    for group, (wall, wide) in enumerate(zip(walls, widths, strict=True)):
-        entered = next((item for item in made.grid.rows[made.spans[group][0]] if _enters(made, group, item)), None)
-        if entered is not None:  # the name stands left of the first edge that comes in through the top
-            distances.distance[wall.left[0], entered] = max(distances.distance.get((wall.left[0], entered), 0.0), wide)
-    _make_room_beside_routers(drawing, made, distances)
+    distances = _distances(drawing, made, walls, widths)
     return coordinates(made.grid, distances, rigid=kept, chosen=chosen, pulls=pulls, fans=fans)
+
+
+def _distances(drawing: Drawing, made: Plan, walls: list[Walls], widths: list[float]) -> Room:
+    """Return how far apart items stand: a group's name stands left of the first edge that enters through its top."""
+    found = room(made.grid, walls, widths)
+    for group, (wall, wide) in enumerate(zip(walls, widths, strict=True)):
+        row = made.grid.rows[made.spans[group][0]]
+        entered = next((item for item in row if group in made.grid.path[item] and made.grid.up[item]), None)
+        if entered is not None:
+            pair = wall.left[0], entered
+            found.distance[pair] = max(found.distance.get(pair, 0.0), wide)
+    _make_room_beside_routers(drawing, made, found)
+    return found
 
 
 def _make_room_beside_routers(drawing: Drawing, made: Plan, distances: Room) -> None:
@@ -185,10 +193,6 @@ def _make_room_beside_routers(drawing: Drawing, made: Plan, distances: Room) -> 
             if place[right] == place[left] + 1:
                 least = math.ceil(wide * 2 if len(ordered) == _SPREAD - 1 else wide)
                 distances.distance[left, right] = max(distances.distance[left, right], least)
-
-
-def _enters(made: Plan, group: int, item: int) -> bool:
-    return group in made.grid.path[item] and bool(made.grid.up[item])
 
 
 def _heights(made: Plan) -> tuple[list[float], list[bool]]:
