@@ -117,7 +117,7 @@ async def test_tool_call_has_arguments_that_fit_and_its_result_goes_back(
         return "gate 12"
 
     def call_first(request: InferenceRequest, ctx: RunContext[Any]) -> InferenceRequest:
-        # A small model is free to answer without the tool; in its first round this one is not.
+        # A model is free to answer without the tool; in its first round this one is not, if its server keeps to it.
         first = ctx.step.round == 1
         return replace(request, params={**request.params, "tool_choice": GATE}) if first else request
 
@@ -132,7 +132,7 @@ async def test_tool_call_has_arguments_that_fit_and_its_result_goes_back(
     )
     events: list[RunEvent] = []
     result = await compile_agent(agent).run(
-        "Which gate does flight LH 400 leave from?", on_event=events.append, telemetry=spans.telemetry
+        "Call the function gate_of for the flight LH400.", on_event=events.append, telemetry=spans.telemetry
     )
     assert result.status == "succeeded"
     assert isinstance(result.output, str)
