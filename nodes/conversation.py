@@ -83,7 +83,13 @@ class Transcript(Sequence[Message]):
         return iter(self._messages)
 
     def __add__(self, more: Iterable[Message]) -> Transcript:
-        return Transcript((*self._messages, *more))
+        return Transcript(self._messages + (more._messages if isinstance(more, Transcript) else tuple(more)))
+
+    def __copy__(self) -> Transcript:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Transcript:
+        return self
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Transcript) and self._messages == other._messages

@@ -21,6 +21,7 @@ from graphrt.telemetry import conventions as names
 
 if TYPE_CHECKING:
     from graphrt.graph.scheduler.context import RunContext
+    from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.hooks import HookExecutor
     from graphrt.llm.provider import ToolSpec
     from graphrt.llm.retries import Accept
@@ -246,9 +247,8 @@ class _Call:
 
     async def make(self, accept: Accept | None, *, stream: bool) -> LLMResponse:
         """Ask, count what was used however it ends, and give the reply."""
-        limited = self._ctx.budget is not None and self._ctx.budget.budget.tokens is not None
         try:
-            if stream and (self._ctx.watched or limited):
+            if stream and (self._ctx.watched or _limits_tokens(self._ctx.budget)):
                 response = await self._read_stream(held_back=accept is not None)
             else:
                 response = await self._executor.execute(self._request)
@@ -289,13 +289,18 @@ class _Call:
         return response
 
     def _settle(self) -> None:
-        self._ctx.record_usage(self._usage)
+        if self._usage is not None:
+            self._ctx.record_usage(self._usage)
         if self._spending is None:
             return
         if self._unanswered:
             self._spending.release()
         else:
             self._spending.settle(self._usage)
+
+
+def _limits_tokens(budget: BudgetTracker | None) -> bool:
+    return budget is not None and budget.budget.tokens is not None
 
 
 async def _judge(accept: Accept, response: LLMResponse) -> None:
@@ -321,6 +326,8 @@ def _own_model(executor: LLMExecutor) -> str | None:
 
 def _announce(request: InferenceRequest, model: str | None, ctx: RunContext[Any]) -> None:
     """Tell the run's trace what is asked."""
+    if not ctx.traced:
+        return
     ctx.annotate(names.OPERATION, names.OPERATION_CHAT)
     ctx.annotate(names.REQUEST_MODEL, model)
     if ctx.captures_content:
@@ -332,20 +339,18 @@ def _announce(request: InferenceRequest, model: str | None, ctx: RunContext[Any]
 def _report(response: LLMResponse, ctx: RunContext[Any]) -> None:
     """Tell the run's trace, and its readers, what was answered."""
     usage = response.usage
-    ctx.annotate(names.RESPONSE_MODEL, response.model)
-    if response.finish_reason is not None:
-        ctx.annotate(names.FINISH_REASONS, [response.finish_reason])
-    if usage is not None:
-        ctx.annotate(names.INPUT_TOKENS, usage.input_tokens)
-        ctx.annotate(names.OUTPUT_TOKENS, usage.output_tokens)
-    if not ctx.watched and not ctx.captures_content:
-        return
-    message = _plain(response.to_message())
-    if ctx.captures_content:
-        ctx.annotate(names.OUTPUT_MESSAGES, [message])
+    if ctx.traced:
+        ctx.annotate(names.RESPONSE_MODEL, response.model)
+        if response.finish_reason is not None:
+            ctx.annotate(names.FINISH_REASONS, [response.finish_reason])
+        if usage is not None:
+            ctx.annotate(names.INPUT_TOKENS, usage.input_tokens)
+            ctx.annotate(names.OUTPUT_TOKENS, usage.output_tokens)
+        if ctx.captures_content:
+            ctx.annotate(names.OUTPUT_MESSAGES, [_plain(response.to_message())])
     if ctx.watched:
         data: dict[str, Any] = {
-            "message": message,
+            "message": _plain(response.to_message()),
             "model": response.model,
             "finish_reason": response.finish_reason,
             "usage": None if usage is None else usage.model_dump(exclude_none=True),

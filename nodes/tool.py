@@ -50,11 +50,12 @@ Told: TypeAlias = dict[str, Any] | None
 
 def begin_call(call: ToolCall, ctx: RunContext[Any]) -> Told:
     """Tell the run's readers, and its trace, that a call is being answered."""
-    ctx.annotate(names.OPERATION, names.OPERATION_TOOL)
-    ctx.annotate(names.TOOL_NAME, call.name)
-    ctx.annotate(names.TOOL_CALL_ID, call.id)
-    if ctx.captures_content:
-        ctx.annotate(names.TOOL_ARGUMENTS, call.arguments)
+    if ctx.traced:
+        ctx.annotate(names.OPERATION, names.OPERATION_TOOL)
+        ctx.annotate(names.TOOL_NAME, call.name)
+        ctx.annotate(names.TOOL_CALL_ID, call.id)
+        if ctx.captures_content:
+            ctx.annotate(names.TOOL_ARGUMENTS, call.arguments)
     if not ctx.watched:
         return None
     told = {"tool_call_id": call.id, "tool_name": call.name}
@@ -64,10 +65,11 @@ def begin_call(call: ToolCall, ctx: RunContext[Any]) -> Told:
 
 def end_call(call: ToolCall, result: ToolResult, told: Told, ctx: RunContext[Any]) -> Message:
     """Tell them how the call was answered, and give the answer for the conversation."""
-    if result.kind is not None:
-        ctx.annotate(names.ERROR_TYPE, str(result.kind))
-    if ctx.captures_content:
-        ctx.annotate(names.TOOL_RESULT, result.text)
+    if ctx.traced:
+        if result.kind is not None:
+            ctx.annotate(names.ERROR_TYPE, str(result.kind))
+        if ctx.captures_content:
+            ctx.annotate(names.TOOL_RESULT, result.text)
     if told is not None:
         ctx.emit("tool.call.completed", {**told, "error" if result.is_error else "result": result.text})
     return result.to_message(call.id)

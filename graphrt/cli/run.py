@@ -12,6 +12,7 @@ import anyio
 from pydantic_core import to_json
 
 from graphrt.cli import UsageError, one_line, print_error
+from graphrt.cli.asking import TerminalAsker
 from graphrt.cli.driving import Driven, drive
 from graphrt.cli.target import load_graph, read_input
 
@@ -34,7 +35,14 @@ def run(options: argparse.Namespace) -> int:
         on_event = _print_event if options.verbose else _pass_over
 
         async def main() -> Driven:
-            return await drive(graph, value, on_event=on_event, timeout=options.timeout, telemetry=telemetry)
+            return await drive(
+                graph,
+                value,
+                on_event=on_event,
+                timeout=options.timeout,
+                telemetry=telemetry,
+                on_ask=TerminalAsker(),
+            )
 
         driven = anyio.run(main)
     if options.svg:

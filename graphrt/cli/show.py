@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphrt.cli import UsageError
 from graphrt.cli.target import load_graph
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from graphrt.graph import CompiledGraph
 
@@ -37,12 +38,17 @@ def show(options: argparse.Namespace) -> int:
 
 
 def _listed(graph: CompiledGraph) -> str:
-    """List the nodes with their kinds, and the edges with their conditions."""
+    """List the nodes with their kinds, and the edges with their kinds and conditions."""
     network = graph.nx
     lines = [f"{graph.name}: {network.number_of_nodes()} nodes, {network.number_of_edges()} edges"]
     for node, about in network.nodes(data=True):
-        lines.append(f"  {node} ({about.get('kind')})")
-        for _, target, edge in network.out_edges(node, data=True):
-            label = edge.get("label")
-            lines.append(f"    -> {target}{f' [{label}]' if label else ''}")
+        lines.append(f"  {node} ({about['kind']})")
+        lines += [f"    -> {target}{_details(edge)}" for _, target, edge in network.out_edges(node, data=True)]
     return "\n".join(lines)
+
+
+def _details(edge: Mapping[str, Any]) -> str:
+    """Say what is special about an edge, if anything is."""
+    kind = "" if edge["kind"] == "normal" else edge["kind"]
+    details = ", ".join(filter(None, [kind, edge["label"], "back" if edge["back"] else ""]))
+    return f" [{details}]" if details else ""

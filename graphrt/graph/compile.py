@@ -149,6 +149,7 @@ def _check_way_out(program: Program) -> None:
 
 def _shortcut(node: CompiledNode) -> None:
     """Find the one simple edge that is all there is to do when the node has succeeded."""
+    node.feeds_copies = any(edge.dst.copies_inputs for edge in node.out)
     if node.conditional or node.errors or len(node.out) != 1:
         return
     edge = node.out[0]

@@ -93,6 +93,7 @@ class CompiledNode:
         "decl",
         "depth",
         "errors",
+        "feeds_copies",
         "forward_in",
         "graph",
         "header_of",
@@ -144,6 +145,8 @@ class CompiledNode:
         self.carry: tuple[CompiledNode, ...] = ()
         """Nodes upstream whose steps this node's steps keep at hand, for reading by name."""
         self.read_by_name = False
+        self.feeds_copies = False
+        """One of its edges leads to a node that copies its inputs."""
         self.copies_inputs = False
         """Its inputs are read more than once: by several attempts, or by the rounds of a header."""
         self.binder: Binder = None  # type: ignore[assignment]  # set by the binding pass, before anyone reads it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ Command = Callable[..., tuple[int, str, str]]
 FLOWS = """
 import time
 import anyio
-from graphrt import END, START, Workflow
+from graphrt import END, START, Ask, Workflow
 
 double = Workflow("double", input=int, output=int)
 
@@ -56,6 +57,10 @@ async def wait() -> str:
     return "never"
 
 slow.chain(START, wait, END)
+
+asks = Workflow("asks", output=bool)
+asks.add(Ask("approve", question="Ship it?", answer=bool))
+asks.chain(START, "approve", END)
 """
 
 
@@ -153,7 +158,7 @@ def test_run_out_of_time_is_code_1(command: Command) -> None:
     [
         (("flows",), "not of the form module:workflow"),
         (("no_such_module:flow",), "there is no module 'no_such_module'"),
-        (("flows:nothing",), "has no 'nothing' (workflows in it: double, greet, bad, slow)"),
+        (("flows:nothing",), "has no 'nothing' (workflows in it: double, greet, bad, slow, asks)"),
         (("flows:twice",), "is a function and not a workflow"),
         (("flows:double", "--input", "bees"), "the input is not JSON"),
         (("flows:double", "--input", "1", "--svg", "no/such/folder.svg"), "cannot write to"),
@@ -166,6 +171,18 @@ def test_what_cannot_be_run_is_code_2_and_one_line(command: Command, words: tupl
     assert problem in err
     assert err.startswith("graphrt: ")
     assert err.count("\n") == 1
+
+
+def test_run_asks_the_person_at_the_terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("true\n"))
+    assert command("run", "flows:asks") == (0, "true\n", "approve asks: Ship it?\n")
+
+
+def test_run_that_nobody_answers_fails(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    code, _, err = command("run", "flows:asks")
+    assert code == 1
+    assert "nobody answers 'approve'" in err
 
 
 # --- show ------------------------------------------------------------------------------------------------

@@ -205,43 +205,81 @@ async def test_no_slot_is_held_while_a_person_is_asked() -> None:
     assert moments == {"other": 0}
 
 
-async def test_no_slot_of_the_run_is_held_while_a_rate_is_waited_for() -> None:
-    moments: list[float] = []
+@pytest.mark.parametrize("held_back_by", ["rate", "limiter", "both"])
+async def test_no_slot_of_the_run_is_held_while_a_rate_or_a_limiter_is_waited_for(held_back_by: str) -> None:
+    """E21: a slot is held only while a node's own function runs."""
     begun = anyio.current_time()
-
-    async def limited(item: int) -> int:
-        return item
-
-    async def other(x: Any) -> int:
-        moments.append(anyio.current_time() - begun)
-        return 2
-
-    workflow = mapped(items(2), limited, options={"rate_limit": RateLimit(1, 60)})
-    workflow.add(other, name="before")
-    workflow.add(other, name="after")
-    workflow.chain(START, "before", "after", END)
-    await workflow.run(max_concurrency=1)
-    assert moments == pytest.approx([0, 0], abs=1)
-
-
-async def test_no_slot_of_the_run_is_held_while_a_nodes_own_limit_is_waited_for() -> None:
     moments: list[float] = []
-    begun = anyio.current_time()
 
     async def slow(item: int) -> int:
-        await anyio.sleep(10)
+        await anyio.sleep(30)
         return item
 
     async def other(x: Any) -> int:
+        await anyio.sleep(1)
         moments.append(anyio.current_time() - begun)
-        return 2
+        return 1
 
-    workflow = mapped(items(2), slow, options={"max_concurrency": 1})
-    workflow.add(other, name="before")
-    workflow.add(other, name="after")
-    workflow.chain(START, "before", "after", END)
-    await workflow.run(max_concurrency=2)
-    assert moments == [0, 0]
+    options: dict[str, dict[str, Any]] = {
+        "rate": {"rate_limit": RateLimit(1, 60)},
+        "limiter": {"max_concurrency": 1},
+        "both": {"rate_limit": RateLimit(1, 60), "max_concurrency": 1},
+    }
+    workflow = mapped(items(5), slow, options=options[held_back_by])
+    for i in range(10):
+        workflow.add(other, name=f"n{i}")
+    workflow.chain(START, *(f"n{i}" for i in range(10)), END)
+    result = await workflow.run(max_concurrency=2)
+    assert result.outputs["body"] == list(range(5))
+    assert moments == pytest.approx([i + 1 for i in range(10)])
+
+
+async def test_map_whose_items_wait_for_a_limiter_opens_no_more_than_its_limit() -> None:
+    """E21: the items that wait are tasks too, and there are only so many of them."""
+    most: list[int] = []
+
+    async def body(item: int) -> int:
+        most.append(len(anyio.get_running_tasks()))
+        await anyio.sleep(1)
+        return item
+
+    workflow = mapped(items(300), body, options={"max_concurrency": 2}, max_concurrency=10)
+    assert (await workflow.run()).output == list(range(300))
+    assert max(most) < 20
+
+
+async def test_rate_is_kept_where_slots_are_scarce() -> None:
+    """A start that comes late does not come with the next one."""
+    moments: list[float] = []
+
+    async def body(item: int) -> int:
+        moments.append(anyio.current_time())
+        await anyio.sleep(1)
+        return item
+
+    async def busy(x: Any) -> int:
+        await anyio.sleep(25)
+        return 1
+
+    workflow = mapped(items(4), body, options={"rate_limit": RateLimit(1, 10)})
+    workflow.add(busy)
+    workflow.chain(START, busy, END)
+    await workflow.run(max_concurrency=1)
+    assert len(moments) == 4
+
+
+async def test_limiter_and_slots_that_are_both_scarce_do_not_lock() -> None:
+    gate = Gate()
+    limiter = Limiter(2)
+    graphs = [
+        mapped(items(8), Working(gate), options={"max_concurrency": limiter}, max_concurrency=3).compile()
+        for _ in range(3)
+    ]
+    with anyio.fail_after(1000):
+        async with anyio.create_task_group() as tasks:
+            for graph in graphs:
+                tasks.start_soon(lambda graph=graph: graph.run(max_concurrency=1))
+    assert (gate.most, gate.calls) == (2, 24)
 
 
 async def test_source_between_two_yields_holds_no_slot() -> None:

@@ -45,7 +45,9 @@ async def sub(a: int, b: int) -> int:
 def test_graph_has_a_node_for_every_tool_and_model_and_one_way_back() -> None:
     """AC-C01."""
     a, b = function_tool(add, id="a"), function_tool(sub, id="b")
-    resolved = ResolvedAgent("agent", ScriptedProvider(), "big", fallbacks=[(ScriptedProvider(), "small")], tools=[a, b])
+    resolved = ResolvedAgent(
+        "agent", ScriptedProvider(), "big", fallbacks=[(ScriptedProvider(), "small")], tools=[a, b]
+    )
     graph = compile_agent(resolved)
 
     nodes = set(graph.nx.nodes) - {"START", "END"}
@@ -75,7 +77,9 @@ def test_two_models_of_one_name_are_two_nodes() -> None:
 
 
 async def test_agent_calls_a_tool_and_answers() -> None:
-    provider = ScriptedProvider([asks(call("c-1", a=1, b=2), usage=TokenUsage(10, 5)), LLMResponse("3", usage=TokenUsage(7, 3))])
+    provider = ScriptedProvider(
+        [asks(call("c-1", a=1, b=2), usage=TokenUsage(10, 5)), LLMResponse("3", usage=TokenUsage(7, 3))]
+    )
     agent = AgentNode("calculator", model=provider, tools=[add], system_prompt="Add.", temperature=0.0)
 
     result = await agent.graph.run("1 + 2?")
@@ -276,9 +280,7 @@ async def test_each_model_has_its_whole_budget_of_attempts() -> None:
     first = ScriptedProvider([busy(), busy()])
     second = ScriptedProvider([busy(), busy()])
     third = ScriptedProvider(["from the third"])
-    agent = AgentNode(
-        "a", model=first, fallbacks=[second, third], retry=RetryConfig(max_retries=1, backoff_base=0)
-    )
+    agent = AgentNode("a", model=first, fallbacks=[second, third], retry=RetryConfig(max_retries=1, backoff_base=0))
 
     result = await agent.graph.run("go")
 
@@ -368,7 +370,9 @@ async def test_what_a_failed_attempt_had_streamed_is_not_part_of_the_reply() -> 
     result = await agent.graph.run("go", on_event=events)
 
     assert result.output == "whole"
-    (ended,) = [event for event in events.of("step.completed") if event.step is not None and event.step.node == "inference"]
+    (ended,) = [
+        event for event in events.of("step.completed") if event.step is not None and event.step.node == "inference"
+    ]
     assert ended.data["text"] == "whole"
 
 
@@ -388,7 +392,9 @@ async def test_agent_is_a_node_among_others() -> None:
         seen.append((ctx.run_id, ctx.deps))
         return "seen"
 
-    provider = ScriptedProvider([asks(call("c-1", "look"), usage=TokenUsage(1, 1)), LLMResponse("fine", usage=TokenUsage(2, 2))])
+    provider = ScriptedProvider(
+        [asks(call("c-1", "look"), usage=TokenUsage(1, 1)), LLMResponse("fine", usage=TokenUsage(2, 2))]
+    )
     workflow = Workflow("w", input=str, output=str)
     workflow.node(ask)
     workflow.add(AgentNode("researcher", model=provider, tools=[look]))

@@ -141,9 +141,7 @@ async def test_answer_that_means_nothing_is_refused_and_the_question_stays() -> 
 
 async def test_nobody_is_asked_about_a_call_that_cannot_be_made() -> None:
     class ReadOnly(PermissionChecker):
-        async def check(
-            self, tool_id: str, arguments: Mapping[str, Any], ctx: ToolContext[Any]
-        ) -> PermissionDecision:
+        async def check(self, tool_id: str, arguments: Mapping[str, Any], ctx: ToolContext[Any]) -> PermissionDecision:
             allowed = arguments.get("path") != "/etc"
             return PermissionDecision(allowed, None if allowed else "read only")
 
@@ -166,9 +164,7 @@ async def test_nobody_is_asked_about_a_call_that_cannot_be_made() -> None:
 
 async def test_changed_arguments_need_permission_too() -> None:
     class OnlyX(PermissionChecker):
-        async def check(
-            self, tool_id: str, arguments: Mapping[str, Any], ctx: ToolContext[Any]
-        ) -> PermissionDecision:
+        async def check(self, tool_id: str, arguments: Mapping[str, Any], ctx: ToolContext[Any]) -> PermissionDecision:
             return PermissionDecision(arguments["path"] == "/x", "only /x")
 
     removed: list[str] = []

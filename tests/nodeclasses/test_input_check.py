@@ -26,9 +26,7 @@ def agent(check: Any, mode: Literal["block", "parallel"], ran: list[str], *, scr
         return "worked"
 
     script = script or [asks(call("c-1", "work")), "answered"]
-    return AgentNode(
-        "a", model=ScriptedProvider(script), tools=[work], input_check=check, input_check_mode=mode
-    ).graph
+    return AgentNode("a", model=ScriptedProvider(script), tools=[work], input_check=check, input_check_mode=mode).graph
 
 
 @both_modes

@@ -137,7 +137,7 @@ async def test_join_gives_what_came_and_leaves_out_what_was_skipped() -> None:
 
 
 async def test_join_combines_what_came() -> None:
-    workflow = forked(JoinNode("both", "left", "right", combine=lambda values: len(values), type=int))
+    workflow = forked(JoinNode("both", "left", "right", combine=len, type=int))
 
     assert (await workflow.run(1)).output == 2
 

@@ -110,7 +110,7 @@ async def test_declared_type_is_checked_along_edges() -> None:
     workflow.node(show)
     workflow.chain(START, "a", show, END)
 
-    with pytest.raises(GraphTypeError, match="brings .*Report"):
+    with pytest.raises(GraphTypeError, match=r"brings .*Report"):
         workflow.compile()
 
 

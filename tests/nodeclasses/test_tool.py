@@ -20,9 +20,7 @@ pytestmark = pytest.mark.anyio
 class Deny(PermissionChecker):
     """Let nothing through."""
 
-    async def check(
-        self, tool_id: str, arguments: Mapping[str, Any], ctx: ToolContext[Any]
-    ) -> PermissionDecision:
+    async def check(self, tool_id: str, arguments: Mapping[str, Any], ctx: ToolContext[Any]) -> PermissionDecision:
         return PermissionDecision.deny("not today")
 
 
@@ -86,9 +84,7 @@ async def test_failed_call_is_told_as_an_error() -> None:
 
 async def test_error_of_the_permission_checker_ends_the_run_and_is_told() -> None:
     class Broken(PermissionChecker):
-        async def check(
-            self, tool_id: str, arguments: Mapping[str, Any], ctx: ToolContext[Any]
-        ) -> PermissionDecision:
+        async def check(self, tool_id: str, arguments: Mapping[str, Any], ctx: ToolContext[Any]) -> PermissionDecision:
             raise RuntimeError("no policy")
 
     events = Events()

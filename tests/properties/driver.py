@@ -8,6 +8,7 @@ from typing import Any
 
 from graphrt import CompiledGraph, InvalidTransitionError, RunEvent
 from graphrt.graph.core.records import Scope, Step
+from graphrt.graph.core.replay import requeue, restore
 from graphrt.graph.core.run import RunCore
 from graphrt.graph.states import NodeState
 from tests.properties.description import Outcome, ScopeKey, StepEnd, StepKey, plain
@@ -47,19 +48,6 @@ class Session:
             problem = self.core.step_finished(step, value, 0.0)
             if problem is not None:
                 self.core.step_failed(step, problem, 0.0)
-        self.carry_out()
-
-    def end_as(self, key: StepKey, event: RunEvent) -> None:
-        """Let a running step end as a stored event says; where it may have written state, call it again."""
-        step = self.live[key]
-        if self.core.program.state is not None:
-            self.finish(key)
-            return
-        del self.live[key]
-        if event.type == "step.failed":
-            self.core.step_failed(step, event.data["error"], 0.0)
-        else:
-            self.core.step_finished(step, event.data["output"], 0.0)
         self.carry_out()
 
     def _call(self, step: Step) -> Any:
@@ -211,24 +199,23 @@ def drive(compiled: CompiledGraph, value: Any, chooser: Chooser, events: list[Ru
     return session.outcome()
 
 
-def continue_from(
-    compiled: CompiledGraph, stored: Sequence[RunEvent], chooser: Chooser
-) -> tuple[Outcome, list[RunEvent]]:
-    """Take up a run whose first events are *stored*, and go on to its end; give all its events too.
+def resume(compiled: CompiledGraph, stored: Sequence[RunEvent]) -> Session:
+    """Take up a run where *stored* ends; its session's events are those made since."""
+    session = Session.__new__(Session)
+    session.events, session.live, session.inputs = [], {}, {}
+    session.core = restore(compiled.program, "run", stored, sink=session.events.append)
+    requeue(session.core, 0.0)
+    session.carry_out()
+    return session
 
-    Steps whose end is stored are told to the core as they ended, in that order, and are not called again.
-    """
-    session = Session(compiled, stored[0].data["input"])
-    for event in stored:
-        if event.type in ("step.completed", "step.failed") and event.step is not None:
-            place = (event.step.node, event.step.scope, event.step.round)
-            found = [key for key, step in session.live.items() if (*_place(step),) == place]
-            if found:  # a step that holds a graph ends by what is in it
-                session.end_as(found[0], event)
+
+def continue_from(
+    compiled: CompiledGraph, stored: Sequence[RunEvent], chooser: Chooser, events: list[RunEvent] | None = None
+) -> Outcome:
+    """Take up a run where *stored* ends and go on to its end, as `drive` does; *events* gets those made since."""
+    session = resume(compiled, stored)
     while not session.over:
         session.finish(chooser(session.running()))
-    return session.outcome(), session.events
-
-
-def _place(step: Step) -> tuple[str, str, int]:
-    return step.node.name, step.frame.scope.path, step.round
+    if events is not None:
+        events.extend(session.events)
+    return session.outcome()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -11,27 +10,15 @@ from hypothesis import strategies as st
 
 from graphrt import END, START, CompiledGraph, RunEvent, Workflow
 from graphrt.errors import GraphChangedError
-from graphrt.graph.core.replay import requeue, restore
+from graphrt.graph.core.replay import restore
 from tests.properties.building import build
 from tests.properties.description import Graph
-from tests.properties.driver import Session, drive
+from tests.properties.driver import drive, resume
 from tests.properties.graphs import VALUE, Flavour, graphs
 
 CALM = Flavour(races=False, failures=False, wrong=False)
 FAILING = Flavour(races=False)
 RACING = Flavour()
-
-
-def restored(compiled: CompiledGraph, stored: Sequence[RunEvent]) -> Session:
-    """Take up a run where *stored* ends; its session's events are those made since."""
-    session = Session.__new__(Session)
-    session.events = []
-    session.live = {}
-    session.inputs = {}
-    session.core = restore(compiled.program, "run", stored, sink=session.events.append)
-    requeue(session.core, 0.0)
-    session.carry_out()
-    return session
 
 
 @settings(max_examples=40)
@@ -56,7 +43,7 @@ def test_restored_run_ends_the_same_and_runs_no_ended_step_again(graph: Graph, c
     events: list[RunEvent] = []
     whole = drive(compiled, VALUE, lambda running: running[0], events)
     stored = events[: cut % len(events) + 1]
-    session = restored(compiled, stored)
+    session = resume(compiled, stored)
     while not session.over:
         session.finish(session.running()[-1])
     again = session.outcome()
@@ -82,12 +69,12 @@ def test_run_may_be_left_and_taken_up_twice(graph: Graph, first: int, second: in
     events: list[RunEvent] = []
     whole = drive(compiled, VALUE, lambda running: running[0], events)
     stored = events[: first % len(events) + 1]
-    session = restored(compiled, stored)
+    session = resume(compiled, stored)
     while not session.over:
         session.finish(session.running()[0])
     all_events = [*stored, *session.events]
     stored = all_events[: second % len(all_events) + 1]
-    session = restored(compiled, stored)
+    session = resume(compiled, stored)
     while not session.over:
         session.finish(session.running()[0])
     assert (session.outcome().status == "succeeded") == (whole.status == "succeeded")
@@ -123,7 +110,7 @@ def test_step_that_was_at_work_starts_again_as_its_first_attempt() -> None:
     drive(compiled, 1, lambda running: running[0], events)
     stored = [e for e in events if e.sequence <= 4]
     assert stored[-1].type == "step.started"
-    session = restored(compiled, stored)
+    session = resume(compiled, stored)
     assert [e.type for e in session.events] == ["run.resumed", "step.started"]
     assert session.running() == [((), "second", ())]
     session.finish(session.running()[0])

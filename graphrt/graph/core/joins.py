@@ -166,8 +166,12 @@ def ready(core: RunCore, node: CompiledNode, frame: Frame, arrivals: Sequence[Ar
     if node.carry:
         step.carried = carry(node, arrivals)
     if scope.program.state is not None:
+        source = arrivals[0][1]
         try:
-            step.history = core.merge(histories(arrivals), scope.program.state)
+            if len(arrivals) == 1 and not isinstance(source, Gathered):
+                step.history = source.history
+            else:
+                step.history = core.merge(histories(arrivals), scope.program.state)
         except StateConflictError as error:
             core.fail_scope(scope, error, step)
             return

@@ -64,12 +64,12 @@ def leave(core: RunCore, step: Step, taken: Sequence[bool] | None, items: Items 
     value = step.value
     out = node.out
     if taken is None:
-        step.shared = step.shared or len(out) > 1 or node.read_by_name or any(e.dst.copies_inputs for e in out)
+        step.shared = step.shared or len(out) > 1 or node.read_by_name or node.feeds_copies
         for edge in out:
             joins.settle(core, edge, step, True, value)
     else:
         readers = sum(taken)
-        step.shared = step.shared or readers > 1 or node.read_by_name or any(e.dst.copies_inputs for e in out)
+        step.shared = step.shared or readers > 1 or node.read_by_name or node.feeds_copies
         for edge, go in zip(out, taken, strict=True):
             if edge.map is not None:
                 _leave_by_map(core, edge, step, go, items)

@@ -130,6 +130,11 @@ class RunContext(Generic[Deps]):
         self._run.add_usage(usage)
 
     @property
+    def traced(self) -> bool:
+        """Whether this step has a span, so that it is worth while to make attributes for it."""
+        return self._run.observer is not None
+
+    @property
     def captures_content(self) -> bool:
         """Whether spans hold what people and models wrote: without that, nobody need make it ready."""
         observer = self._run.observer
