@@ -37,7 +37,7 @@ class Reduce:
 class StateField:
     """One field of the state."""
 
-    __slots__ = ("_adapter", "_info", "_model", "name", "reducer")
+    __slots__ = ("_adapter", "_fixed", "_info", "_model", "name", "reducer")
 
     def __init__(self, model: type[BaseModel], name: str, info: FieldInfo) -> None:
         self.name = name
@@ -45,6 +45,7 @@ class StateField:
         self._model = model
         self._info = info
         self._adapter: TypeAdapter[Any] | None = None
+        self._fixed = _fixed_class(model, name, info)
 
     def convert(self, value: object, label: str) -> Any:
         """Give *value* as the model would take it.
@@ -60,7 +61,8 @@ class StateField:
         Raises:
             GraphTypeError: It is not of the field's type; nothing is converted here.
         """
-        self._validate(value, f"what its reducer made of what {label!r} wrote", strict=True)
+        if type(value) is not self._fixed:
+            self._validate(value, f"what its reducer made of what {label!r} wrote", strict=True)
 
     def _validate(self, value: object, what: str, *, strict: bool | None) -> Any:
         if self._adapter is None:
@@ -195,6 +197,15 @@ def _reducer_of(model: type[BaseModel], name: str, info: FieldInfo) -> Callable[
             hint="write Annotated[<the whole type>, Reduce(fn)]",
         )
     return found[0] if found else None
+
+
+def _fixed_class(model: type[BaseModel], name: str, info: FieldInfo) -> type | None:
+    """Give a field's class if it answers for its own values: what it has made is not looked through again."""
+    cls = info.annotation
+    if not isinstance(cls, type) or vars(cls).get("__graphrt_immutable__") is not True:
+        return None
+    validators = model.__pydantic_decorators__.field_validators.values()
+    return None if any(not {name, "*"}.isdisjoint(one.info.fields) for one in validators) else cls
 
 
 def _adapter_for(model: type[BaseModel], name: str, info: FieldInfo) -> TypeAdapter[Any]:

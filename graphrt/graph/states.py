@@ -59,6 +59,15 @@ def check_move(entity: object, before: NodeState, after: NodeState) -> None:
         raise InvalidTransitionError(str(entity), before.value, after.value)
 
 
+def state_diagram() -> str:
+    """Draw the table of legal moves as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {NodeState.PENDING.value}"]
+    for before, following in LEGAL_MOVES.items():
+        lines.extend(f"    {before.value} --> {after.value}" for after in NodeState if after in following)
+    lines.extend(f"    {state.value} --> [*]" for state in NodeState if state in FINAL_STATES)
+    return "\n".join(lines)
+
+
 class RunStatus(StrEnum):
     """How a run stands or ended (`RunResult.status`)."""
 

@@ -222,15 +222,26 @@ async def test_no_slot_of_the_run_is_held_while_a_rate_or_a_limiter_is_waited_fo
 
     options: dict[str, dict[str, Any]] = {
         "rate": {"rate_limit": RateLimit(1, 60)},
-        "limiter": {"max_concurrency": 1},
-        "both": {"rate_limit": RateLimit(1, 60), "max_concurrency": 1},
+        "limiter": {"max_concurrency": Limiter(1)},
+        "both": {"rate_limit": RateLimit(1, 60), "max_concurrency": Limiter(1)},
     }
-    workflow = mapped(items(5), slow, options=options[held_back_by])
+    fork = Workflow("fork")
+    fork.add(items(5), name="source")
+    fork.add(slow, name="slow", **options[held_back_by])
+    fork.edge(START, "source")
+    fork.map("source", "slow")
+    fork.gather("slow", END)
+    workflow = Workflow("g")
+    workflow.add(fork)
+    workflow.chain(START, fork, END)
+    for i in range(3):
+        workflow.add(slow, name=f"slow{i}", **options[held_back_by])
+        workflow.chain(START, f"slow{i}", END)
     for i in range(10):
         workflow.add(other, name=f"n{i}")
     workflow.chain(START, *(f"n{i}" for i in range(10)), END)
-    result = await workflow.run(max_concurrency=2)
-    assert result.outputs["body"] == list(range(5))
+    result = await workflow.run(7, max_concurrency=3)
+    assert result.outputs["fork"] == list(range(5))
     assert moments == pytest.approx([i + 1 for i in range(10)])
 
 

@@ -51,6 +51,14 @@ class SlotDesk:
             slots.used += 1
         return True
 
+    def take_now(self, limits: tuple[Slots, ...]) -> bool:
+        """Take one slot of each of *limits* if all have one; queue nobody."""
+        if any(slots.used >= slots.capacity for slots in limits):
+            return False
+        for slots in limits:
+            slots.used += 1
+        return True
+
     def give(self, limits: tuple[Slots, ...]) -> None:
         """Give one slot of each of *limits* back, and let whoever waits for one go on."""
         for slots in limits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from graphrt.graph.scheduler.run import GraphScheduler
     from graphrt.graph.scheduler.runner import Fallback, Runner
 
-_RUNNING = NodeState.RUNNING
+_TRIES = 3
+"""How often a step that finds the limiter taken lets its slots go; then it keeps them while it waits."""
 
 
 class Work:
@@ -33,6 +35,7 @@ class Work:
         "context",
         "fallbacks_used",
         "holding",
+        "lent",
         "limits",
         "map_run",
         "out_of_time",
@@ -48,7 +51,9 @@ class Work:
         self.runner = runner
         self.limits = limits
         self.holding = bool(limits)
-        """Whether the slots of *limits* are taken."""
+        """Whether the slots of *limits* are taken, those of *lent* left out."""
+        self.lent: tuple[Slots, ...] = ()
+        """Slots given back for a while."""
         self.out_of_time: BaseException | None = None
         """The error that an attempt out of time ended in, if the last one did."""
         self.fallbacks_used = 0
@@ -176,7 +181,7 @@ class Work:
     # ------------------------------------------------------------ what an attempt holds
 
     async def _take(self) -> None:
-        """Take slots, the node's rate and its limiter; the time it takes counts in no timeout."""
+        """Take slots, the node's limiter and its rate; the time it takes counts in no timeout."""
         runner, run = self.runner, self.run
         if (self.holding or not self.limits) and runner.limiter is None and runner.rate is None:
             return
@@ -186,13 +191,7 @@ class Work:
             self.span.deadline = math.inf
         run.clocks.held.add(self.step)
         try:
-            await self.take_slots()
-            if runner.rate is not None and (pause := runner.rate.reserve()) > 0:
-                run.suspended()
-                await anyio.sleep(pause)
-            if runner.limiter is not None and not runner.limiter.acquire_nowait():
-                run.suspended()
-                await runner.limiter.acquire()
+            await self._take_turn()
         except BaseException:
             self.give_slots()
             raise
@@ -203,11 +202,65 @@ class Work:
             if self.span is not None:
                 self.span.deadline = anyio.current_time() + left
 
-    async def take_slots(self) -> None:
-        """Take the slots of the run and the maps around, if they are not held."""
-        if self.limits and not self.holding:
-            await self.run.slots.wait(self.limits)
-            self.holding = True
+    async def _take_turn(self) -> None:
+        """Take slots and the limiter, and start when the rate allows: nothing is held while that is waited for."""
+        limiter, rate = self.runner.limiter, self.runner.rate
+        due = False
+        while True:
+            late = await self._take_slots_and_limiter()
+            if rate is None or (due and not late):
+                return
+            pause = rate.reserve()
+            if pause <= 0:
+                return
+            due = True
+            if limiter is not None:
+                limiter.release()
+            self._lend_slots()
+            self.run.suspended()
+            await anyio.sleep(pause)
+
+    async def _take_slots_and_limiter(self) -> bool:
+        """Take both, and say whether that took time. Who has the limiter never waits: so nobody waits for ever."""
+        run, limiter = self.run, self.runner.limiter
+        late = False
+        for tries in count(1):
+            late = await self.take_slots() or late
+            if limiter is None or limiter.acquire_nowait():
+                return late
+            late = True
+            patient = tries < _TRIES
+            if patient:
+                self._lend_slots()
+            run.suspended()
+            await limiter.acquire()
+            if not patient or self._slots_at_once():
+                return late
+            limiter.release()
+        raise AssertionError("unreachable")
+
+    async def take_slots(self) -> bool:
+        """Take the slots of the run and the maps around that are not held; say whether they were waited for."""
+        if self._slots_at_once():
+            return False
+        wanted = self.lent if self.holding else self.limits
+        await self.run.slots.wait(wanted)
+        self.holding, self.lent = True, ()
+        return True
+
+    def _slots_at_once(self) -> bool:
+        wanted = self.lent if self.holding else self.limits
+        if wanted and not self.run.slots.take_now(wanted):
+            return False
+        self.holding, self.lent = bool(self.limits), ()
+        return True
+
+    def _lend_slots(self) -> None:
+        """Give back the slots of the run; those of maps are kept, so that no more items open than there is room for."""
+        if self.holding and not self.lent:
+            run = self.run
+            self.lent = tuple(s for s in self.limits if s is run.threads or s in run.core.root.limits)
+            run.slots.give(self.lent)
 
     def _give(self) -> None:
         if self.runner.limiter is not None:
@@ -217,8 +270,9 @@ class Work:
     def give_slots(self) -> None:
         """Give back the slots that are held."""
         if self.holding:
-            self.holding = False
-            self.run.slots.give(self.limits)
+            held = tuple(s for s in self.limits if s not in self.lent)
+            self.holding, self.lent = False, ()
+            self.run.slots.give(held)
 
     # ------------------------------------------------------------ fallbacks
 
