@@ -74,5 +74,5 @@ def test_elsewhere_the_documents_in_the_package_are_read(
         (tmp_path / "pyproject.toml").write_text(project)
     monkeypatch.chdir(tmp_path)
     with choose_documents() as documents:
-        assert documents.paths() == ["agents.md", "failures.md", "graphs.md", "runs.md", "values.md"]
+        assert documents.paths() == ["agents.md", "failures.md", "graphs.md", "runs.md", "states.md", "values.md"]
         assert all(documents.lines(path)[0].startswith("# ") for path in documents.paths())
