@@ -47,8 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def print_error(text: str) -> None:
-    """Print what went wrong to where errors go."""
-    print(f"graphrt: {text}", file=sys.stderr)
+    """Print what went wrong to where errors go, without what could steer a terminal."""
+    shown = "".join(each if each.isprintable() else " " for each in text)
+    print(f"graphrt: {shown}", file=sys.stderr)
 
 
 def one_line(error: BaseException) -> str:

@@ -31,6 +31,7 @@ _TITLES: Final[Mapping[str, str]] = {
 _ROWS: Final[Mapping[str, str]] = {**{node: node for node in _TITLES}, "check": "planner"}
 """In which row a node of the root is shown."""
 
+_LONGEST_DETAIL: Final = 160
 _TEXT_LINES: Final = 8
 _REFRESHES: Final = 8  # a second
 
@@ -88,9 +89,8 @@ class Progress:
         key = self._key(step)
         if key is None:
             return None
-        if event.type == "message.delta":
-            self.text += data["text"] if key == "writer" else ""
-            return None
+        if key == "writer" and event.type in {"message.delta", "attempt.failed"}:  # a new attempt begins anew
+            self.text = self.text + printable(data["text"]) if event.type == "message.delta" else ""
         if describe := _DETAILS.get(event.type):
             done = event.type == "custom.plan.accepted"
             return self._change(key, state=RowState.DONE if done else None, detail=describe(data))
@@ -118,7 +118,7 @@ class Progress:
         return _ROWS.get(node)
 
     def _open(self, key: str, title: str, detail: str = "") -> Row:
-        row = self.rows.setdefault(key, Row(key, title))
+        row = self.rows.setdefault(key, Row(key, _on_one_line(title)))
         row.state, row.detail = RowState.ACTIVE, detail or row.detail
         return row
 
@@ -129,8 +129,18 @@ class Progress:
             return None
         before = (row.state, row.detail)
         row.state = state or row.state
-        row.detail = row.detail if detail is None else " ".join(detail.split())
+        row.detail = row.detail if detail is None else _on_one_line(detail)
         return row if (row.state, row.detail) != before else None
+
+
+def printable(text: str) -> str:
+    """Replace what could steer a terminal: documents and models may say anything."""
+    return "".join(each if each.isprintable() or each == "\n" else " " for each in text)
+
+
+def _on_one_line(text: str) -> str:
+    text = " ".join(printable(text).split())
+    return text if len(text) <= _LONGEST_DETAIL else f"{text[:_LONGEST_DETAIL]}..."
 
 
 def _call(data: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Questions about the paths of a graph that the compiler asks: what always lies before what, what is sure to deliver."""
+"""What the compiler asks about the paths of a graph: what always lies before what, what is sure to deliver."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphrt.errors import GraphError
 from graphrt.graph.compiled import EdgeKind
+from graphrt.graph.dominators import Dominators
 from graphrt.graph.signature import MISSING
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ class Paths:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._without: dict[CompiledNode, frozenset[CompiledNode]] = {}
+        self._dominators: Dominators | None = None
+        self._implied: dict[CompiledNode, set[CompiledNode]] = {}
         self._unconditional: set[CompiledNode] | None = None
         self._after: dict[CompiledNode, list[CompiledEdge]] | None = None
         self.certain = not any(e.cond or e.kind is EdgeKind.ERROR for e in program.edges) and not any(
@@ -48,24 +50,14 @@ class Paths:
 
     def always_before(self, source: CompiledNode, node: CompiledNode) -> bool:
         """Whether every way from START to *node* leaves *source* by a normal edge."""
-        reached = self._without.get(source)
-        if reached is None:
-            reached = self._reach_without(source)
-            self._without[source] = reached
-        return node not in reached
+        return self.dominators.always_left(source, node)
 
-    def _reach_without(self, source: CompiledNode) -> frozenset[CompiledNode]:
-        seen = {self.program.start}
-        queue = deque(seen)
-        while queue:
-            node = queue.popleft()
-            for edge in self.after(node):
-                if node is source and edge.kind is not EdgeKind.ERROR:
-                    continue
-                if edge.dst not in seen:
-                    seen.add(edge.dst)
-                    queue.append(edge.dst)
-        return frozenset(seen)
+    @property
+    def dominators(self) -> Dominators:
+        """The graph's dominator tree."""
+        if self._dominators is None:
+            self._dominators = Dominators(self.program, self.after)
+        return self._dominators
 
     # ------------------------------------------------------------ what is certain
 
@@ -88,25 +80,26 @@ class Paths:
             return True
         if edge.cond:
             return False
-        sure = {n for n in (self.program.start, *self.program.nodes) if n is self.program.start or self._sure(n, node)}
-        queue = deque(sure)
-        while queue:
-            source = queue.popleft()
-            skips = source.errors or (source.decl is not None and source.decl.on_error == "skip")
-            if skips and not self._sure(source, node):
-                continue
-            for out in self.after(source):
-                dst = out.dst
-                if out.cond or out.kind in (EdgeKind.ERROR, EdgeKind.MAP, EdgeKind.MEMBER) or dst in sure:
-                    continue
-                if dst.quorum > 1 or dst.errors or (dst.decl is not None and dst.decl.on_error == "skip"):
-                    continue
-                sure.add(dst)
-                queue.append(dst)
-        return edge.src in sure
+        if self.always_before(edge.src, node):
+            return True
+        return edge.src in self._implied_by(self.dominators.nearest(node))
 
-    def _sure(self, source: CompiledNode, node: CompiledNode) -> bool:
-        return source is self.program.start or (source is not node and self.always_before(source, node))
+    def _implied_by(self, source: CompiledNode) -> set[CompiledNode]:
+        """Give the nodes that surely run and leave by their normal edges once *source* has left by its own."""
+        sure = self._implied.get(source)
+        if sure is None:
+            sure = self._implied[source] = {source}
+            queue = deque(sure)
+            while queue:
+                for out in self.after(queue.popleft()):
+                    dst = out.dst
+                    if out.cond or out.kind in (EdgeKind.ERROR, EdgeKind.MAP, EdgeKind.MEMBER) or dst in sure:
+                        continue
+                    if dst.quorum > 1 or dst.errors or (dst.decl is not None and dst.decl.on_error == "skip"):
+                        continue
+                    sure.add(dst)
+                    queue.append(dst)
+        return sure
 
 
 def check_delivery(paths: Paths, node: CompiledNode, bind: Bind) -> None:

@@ -98,3 +98,25 @@ def test_failure_that_is_handled_is_no_failure_of_the_row() -> None:
     error = GraphError("no plan")
     assert progress.update(event("step.failed", "inference", "planner#1", error=error, handled=True)) is None
     assert progress.rows["planner"].state is RowState.ACTIVE
+
+
+def test_what_could_steer_a_terminal_is_not_shown() -> None:
+    progress = Progress()
+    question = "Why\x1b]0;title\x07?\nReally?"
+    progress.update(event("custom.research", "question", "wave#1[0]", id="s1", question=question, again=False))
+    called = {"tool_name": "search", "parameters": {"query": "\x1b[2J" + "x" * 500}}
+    progress.update(event("tool.call.started", "tool:search", "wave#1[0]/researcher#1/reply#1[0]", **called))
+    progress.update(event("message.delta", "inference", "writer#1", text="a\x1b[31m\nb", index=0))
+    row = progress.rows["s1"]
+    assert row.title == "Why ]0;title ? Really?"
+    assert row.detail.startswith("search( [2Jxxx")
+    assert len(row.detail) < 200
+    assert progress.text == "a [31m\nb"
+
+
+def test_text_of_a_failed_attempt_is_forgotten() -> None:
+    progress = Progress()
+    progress.update(event("message.delta", "inference", "writer#1", text="half", index=0))
+    progress.update(event("attempt.failed", "inference", "writer#1", error=GraphError("no luck")))
+    progress.update(event("message.delta", "inference", "writer#1", text="whole", index=0))
+    assert progress.text == "whole"

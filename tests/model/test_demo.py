@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ async def test_demo_leaves_a_report_a_picture_and_a_trace(documents: Documents, 
     shown = io.StringIO()
     ended = await run_demo(
         "Tell what bees eat and where ants live.",
-        choose_model(NAME, environ=environ),
+        replace(choose_model(NAME, environ=environ), max_tokens=160),
         documents,
         OutputFolder(tmp_path / "out"),
         Console(file=shown, width=200),

@@ -38,7 +38,7 @@ def chooser(seed: int) -> Pick:
     return lambda options: options[chance.randrange(len(options))]
 
 
-@settings(max_examples=250)
+@settings(max_examples=200)
 @given(FLAVOURS.flatmap(graphs), SEEDS)
 def test_core_and_reference_agree_at_every_completion(graph: Graph, seed: int) -> None:
     """Both are told the same order of completions, and have the same steps running all the way."""
@@ -59,7 +59,7 @@ def test_core_and_reference_agree_at_every_completion(graph: Graph, seed: int) -
     assert settled(session.outcome(), ran, wanted.broken) == settled(wanted, ran, wanted.broken)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.sampled_from((CALM, FAILING)).flatmap(graphs), SEEDS, SEEDS)
 def test_result_does_not_depend_on_the_order_of_completions(graph: Graph, one: int, other: int) -> None:
     """E7."""
@@ -106,7 +106,7 @@ def check_rounds(events: Sequence[RunEvent]) -> None:
         assert started.index(data) < len(events)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(FLAVOURS.flatmap(graphs), SEEDS)
 def test_events_of_a_run_are_numbered_paired_and_ended(graph: Graph, seed: int) -> None:
     events: list[RunEvent] = []
@@ -114,7 +114,7 @@ def test_events_of_a_run_are_numbered_paired_and_ended(graph: Graph, seed: int) 
     check_events(events, outcome)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(FLAVOURS.flatmap(graphs), SEEDS)
 def test_illegal_moves_are_refused_and_change_nothing(graph: Graph, seed: int) -> None:
     pick, session = chooser(seed), Session(build(graph).compile(), VALUE)
@@ -124,7 +124,7 @@ def test_illegal_moves_are_refused_and_change_nothing(graph: Graph, seed: int) -
     session.illegal(pick)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(FLAVOURS.flatmap(graphs), st.integers(0, 200))
 def test_run_cut_at_any_event_goes_on_to_the_same_end(graph: Graph, cut: int) -> None:
     """The order of completions is the same before and after the cut, so any graph ends the same."""
@@ -141,7 +141,7 @@ def test_run_cut_at_any_event_goes_on_to_the_same_end(graph: Graph, cut: int) ->
     assert [one.sequence for one in (*stored, *more)] == list(range(1, len(stored) + len(more) + 1))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.sampled_from((CALM, FAILING)).flatmap(graphs), SEEDS, st.integers(1, 30))
 def test_step_limit_is_exact(graph: Graph, seed: int, limit: int) -> None:
     """E20."""
@@ -156,7 +156,7 @@ def test_step_limit_is_exact(graph: Graph, seed: int, limit: int) -> None:
         assert (outcome.status, len(outcome.started)) == ("stopped", limit)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(FLAVOURS.flatmap(graphs), SEEDS)
 def test_no_activation_of_a_cycle_exceeds_its_rounds(graph: Graph, seed: int) -> None:
     """E20."""
@@ -174,7 +174,7 @@ def all_graphs(graph: Graph) -> list[Graph]:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(graph=st.sampled_from((CALM, FAILING)).flatmap(graphs), seed=SEEDS)
 def test_run_on_an_event_loop_agrees_with_the_reference(backend: str, graph: Graph, seed: int) -> None:
     judge = interpret(graph, VALUE, chooser(seed))

@@ -100,6 +100,8 @@ class GraphScheduler:
         """Whether tasks other than workers have been started."""
         self._host_idle: anyio.Event | None = None
         self._slice = 0.0
+        self._rested = False
+        """Whether a step has waited, and the event loop had its turn, since the slice began."""
 
     @property
     def usage(self) -> Any:
@@ -232,7 +234,10 @@ class GraphScheduler:
                 continue
             runner = step.node.run
             now = clock()
-            if now - self._slice > _SLICE:
+            if self._rested:
+                self._rested = False
+                self._slice = now
+            elif now - self._slice > _SLICE:
                 await self._breathe(step)
                 continue
             limits = step.frame.scope.limits
@@ -309,6 +314,7 @@ class GraphScheduler:
 
     def suspended(self) -> None:
         """Let another worker run what is ready, while the step in hand waits."""
+        self._rested = True
         if (self.core.ready or self.core.opened) and not self._waking:
             self.wake()
 

@@ -13,7 +13,6 @@ from graphrt.graph.scheduler.context import RunContext
 from graphrt.graph.scheduler.drive import drive
 from graphrt.graph.scheduler.iterate import awaited, iterate
 from graphrt.graph.scheduler.runner import Way, mismatch
-from graphrt.graph.states import NodeState
 from graphrt.graph.values import copy_value
 from graphrt.threads import run_in_thread
 
