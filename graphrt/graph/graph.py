@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -188,6 +189,8 @@ class CompiledGraph:
                 f"deadline_at is {deadline_at!r}, a time without a zone",
                 hint="give one with a zone, such as datetime.now(UTC) + timedelta(minutes=5)",
             )
+        if options["timeout"] is not None and math.isnan(options["timeout"]):
+            raise ConfigError(f"timeout of the run of graph {self.name!r} is no number", hint="give seconds, or None")
         if options["max_concurrency"] is not None:
             check_concurrency(options["max_concurrency"], f"the run of graph {self.name!r}")
         run_id = run_id or f"run-{os.urandom(8).hex()}"

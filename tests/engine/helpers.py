@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - the fake clock of the asyncio backend is a loop of asyncio
 import selectors
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from trio.testing import MockClock
 
 from graphrt import END, START, CompiledGraph, GraphTypeError, RunEvent, RunResult, Workflow
-from graphrt.graph import NodeKind, NodeState
+from graphrt.graph import NodeKind, NodeState, RunStream
 from graphrt.graph.signature import NodeSignature, Param
 
 GUARD = 10.0
@@ -124,7 +124,19 @@ def line(*functions: Any, **options: Any) -> Workflow:
     return workflow
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what a thread does, which no event tells of."""
+    while not condition():  # noqa: ASYNC110 - as said
+        await anyio.sleep(0.001)
+
+
 # --- looking at a run --------------------------------------------------------------------------------------
+
+
+async def watch(run: RunStream, into: list[RunEvent]) -> None:
+    """Run a stream, and read it to its end."""
+    async with run:
+        into.extend([event async for event in run])
 
 
 def states(result: RunResult) -> dict[str, NodeState]:

@@ -25,9 +25,7 @@ def wrong(says: str, hint: str, error: type[Exception] = GraphError) -> Callable
 
 
 @pytest.mark.parametrize(("build", "says", "hint", "error"), CASES)
-def test_wrong_graph_is_refused_with_the_way_out(
-    build: Build, says: str, hint: str, error: type[Exception]
-) -> None:
+def test_wrong_graph_is_refused_with_the_way_out(build: Build, says: str, hint: str, error: type[Exception]) -> None:
     """AC-C03."""
 
     def declare_and_compile() -> None:
@@ -584,7 +582,7 @@ def fallback_that_wants_more_than_its_node_has(g: Workflow) -> None:
 
 
 def test_unknown_option_is_named() -> None:
-    with pytest.raises(TypeError, match="node 'a' has no option retries; it may have .*retry"):
+    with pytest.raises(TypeError, match=r"node 'a' has no option retries; it may have .*retry"):
         Workflow("g").add(a, retries=3)
 
 
@@ -616,7 +614,7 @@ def test_mutual_containment_is_found() -> None:
     other.add(one)
     one.chain(START, other, END)
     other.chain(START, one, END)
-    with pytest.raises(GraphError, match="workflow 'o[a-z]*' contains itself"):
+    with pytest.raises(GraphError, match=r"workflow 'o[a-z]*' contains itself"):
         one.compile()
 
 

@@ -1,10 +1,10 @@
-"""Faults of kind 5: cancellation and run limits. Cancelled is cancelled, awaited, and says what it did (E14, E15, E17)."""
+"""Faults of kind 5: cancellation and run limits. A cancel is awaited, and says what it did (E14, E15, E17)."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from graphrt import END, START, GraphError, RetryPolicy, RunCancelledError, RunEvent, Workflow
 from graphrt.graph import NodeState, RunStatus, TerminationKind
 from graphrt.testing import assert_no_orphans
-from tests.engine.helpers import FAKE_TIME, GUARD, check_whole, line, ran, states
+from tests.engine.helpers import FAKE_TIME, check_whole, line, ran, states, watch
 
 pytestmark = pytest.mark.anyio
 
@@ -142,14 +142,9 @@ async def test_cancelled_consumer_of_a_stream_returns_after_the_cleanup() -> Non
     sleeper = Sleeper(cleanup=3)
     events: list[RunEvent] = []
 
-    async def consume() -> None:
-        async with sleeping(sleeper).stream() as run:
-            async for event in run:
-                events.append(event)
-
     begun = anyio.current_time()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(consume)
+        tasks.start_soon(watch, sleeping(sleeper).stream(), events)
         await anyio.sleep(1)
         tasks.cancel_scope.cancel()
     assert sleeper.cleaned == [pytest.approx(begun + 4)]
@@ -457,8 +452,7 @@ async def test_no_ending_by_cancel_leaves_a_reader_waiting(mode: Any) -> None:
         async with workflow.stream(check=False) as run:
 
             async def read() -> None:
-                async for event in run:
-                    seen.append(event.type)
+                seen.extend([event.type async for event in run])
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(read)
@@ -629,5 +623,3 @@ async def test_fail_after_around_a_run_is_the_callers_timeout() -> None:
         with anyio.fail_after(1):
             await sleeping(Sleeper()).run()
     assert "run" not in str(caught.value)
-
-

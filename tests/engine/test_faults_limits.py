@@ -185,9 +185,7 @@ async def test_fourth_round_is_refused_and_named() -> None:
     with pytest.raises(LimitExceededError) as caught:
         await loop(4, max_rounds=3).run(0)
     assert caught.value.limit == "max_rounds"
-    assert "cycle at 'counter' has had its 3 rounds: edge counter -> counter would start round 4" in str(
-        caught.value
-    )
+    assert "cycle at 'counter' has had its 3 rounds: edge counter -> counter would start round 4" in str(caught.value)
 
 
 async def test_run_stopped_by_rounds_keeps_everything_done_so_far() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -16,7 +16,7 @@ from graphrt import END, START, GraphError, GraphTypeError, RunContext, RunEvent
 from graphrt.graph import Question, RunStatus
 from graphrt.graph.scheduler.stream import BUFFER
 from graphrt.testing import assert_no_orphans
-from tests.engine.helpers import FAKE_TIME, GUARD, Asking, check_whole, line, types, yield_often
+from tests.engine.helpers import FAKE_TIME, GUARD, Asking, check_whole, line, types, watch, yield_often
 
 pytestmark = pytest.mark.anyio
 
@@ -66,11 +66,9 @@ async def test_iteration_ends_when_a_step_raises_and_the_result_raises_it(positi
     for i, name in enumerate(names):
         workflow.add(fails if i == position else functions[i], name=name)
     workflow.chain(START, *names, END)
-    seen: list[RunEvent] = []
     with anyio.fail_after(GUARD):
         async with workflow.stream() as run:
-            async for event in run:
-                seen.append(event)
+            seen = [event async for event in run]
             with pytest.raises(ValueError, match="no"):
                 _ = run.result
     assert seen[-1].type == "run.failed"
@@ -120,16 +118,14 @@ async def test_iteration_ends_however_the_run_does(kind: str, last: str) -> None
 
 
 async def test_step_that_raises_base_exception_ends_the_iteration_too() -> None:
-    seen: list[str] = []
+    seen: list[RunEvent] = []
 
     async def interrupted(x: Any) -> int:
         raise KeyboardInterrupt
 
     with anyio.fail_after(GUARD), pytest.raises(KeyboardInterrupt):
-        async with line(interrupted).stream() as run:
-            async for event in run:
-                seen.append(event.type)
-    assert seen[-1] == "run.cancelled"
+        await watch(line(interrupted).stream(), seen)
+    assert seen[-1].type == "run.cancelled"
 
 
 # --- the result of a stream --------------------------------------------------------------------------------
@@ -137,9 +133,7 @@ async def test_step_that_raises_base_exception_ends_the_iteration_too() -> None:
 
 async def test_block_raises_the_error_that_nobody_has_read() -> None:
     with pytest.raises(ValueError, match="no"):
-        async with line(fails).stream() as run:
-            async for _ in run:
-                pass
+        await watch(line(fails).stream(), [])
 
 
 async def test_block_raises_nothing_once_the_error_was_read() -> None:
@@ -152,11 +146,14 @@ async def test_block_raises_nothing_once_the_error_was_read() -> None:
 
 
 async def test_error_of_the_block_comes_before_the_runs() -> None:
-    with pytest.raises(KeyError, match="mine"):
+    async def use() -> None:
         async with line(fails).stream() as run:
             async for _ in run:
                 pass
             raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await use()
 
 
 async def test_unchecked_stream_raises_nothing() -> None:
@@ -175,10 +172,9 @@ async def test_result_before_the_end_is_refused() -> None:
 
 async def test_result_is_there_after_the_last_event() -> None:
     async with line(quick).stream() as run:
-        async for event in run:
-            last = event
+        seen = [event async for event in run]
         assert run.result.output == "quick"
-    assert last.type == "run.completed"
+    assert seen[-1].type == "run.completed"
 
 
 async def test_result_is_the_same_object_data_wherever_it_is_read() -> None:
@@ -391,9 +387,9 @@ async def test_cancel_wakes_a_run_that_a_slow_reader_holds() -> None:
         async with counting(100_000).stream(0, check=False) as run:
             async for _ in run:
                 await anyio.sleep(1)
-                answer = await run.cancel()
+                assert (await run.cancel()).outcome == "cancelled"
                 break
-    assert answer.outcome == "cancelled"
+    assert run.result.status == "cancelled"
 
 
 async def test_deadline_ends_a_run_that_a_slow_reader_holds() -> None:
@@ -418,9 +414,7 @@ async def test_text_is_streamed_with_an_index_and_stored_with_the_step() -> None
         return "spoken"
 
     seen: list[RunEvent] = []
-    async with line(speaks).stream() as run:
-        async for event in run:
-            seen.append(event)
+    await watch(line(speaks).stream(), seen)
     deltas = [event for event in seen if event.type == "message.delta"]
     assert [(e.data["text"], e.data["index"], e.sequence) for e in deltas] == [("one ", 0, 2), ("two", 1, 2)]
     (ended,) = [event for event in seen if event.type == "step.completed"]
@@ -649,5 +643,3 @@ async def test_parallel_questions_are_answered_apart_in_any_order() -> None:
             await yield_often()
         result = await run.wait()
     assert result.outputs == {"a": "for a", "b": "for b", "c": "for c"}
-
-

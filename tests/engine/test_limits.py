@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -135,6 +136,31 @@ async def test_no_slot_is_held_by_an_open_map_or_a_node_that_holds_a_graph() -> 
     assert gate.most == 1
 
 
+@pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_map_without_a_free_slot_holds_nothing_up_when_a_branch_beside_it_ends(limit: int, depth: int) -> None:
+    """What ran the branch has nothing to do then; it waits, and does not keep the event loop busy."""
+    gate = Gate()
+
+    async def branch(x: Any) -> str:
+        await anyio.sleep(0.5)
+        return "branch"
+
+    inner: Any = Working(gate)
+    for _ in range(depth):
+        inner = mapped(items(3), inner, max_concurrency=limit)
+    workflow = Workflow("g")
+    workflow.add(inner, name="inner")
+    workflow.add(branch)
+    for name in ("inner", "branch"):
+        workflow.chain(START, name, END)
+    with anyio.fail_after(1000):
+        result = await workflow.run()
+    assert result.outputs["branch"] == "branch"
+    assert gate.calls == 3**depth
+    assert gate.most == limit
+
+
 async def test_no_slot_is_held_during_a_retrys_pause() -> None:
     moments: dict[str, float] = {}
 
@@ -215,33 +241,23 @@ async def test_no_slot_of_the_run_is_held_while_a_rate_or_a_limiter_is_waited_fo
         await anyio.sleep(30)
         return item
 
-    async def other(x: Any) -> int:
-        await anyio.sleep(1)
+    async def other(x: Any, ctx: RunContext[Any]) -> int:
+        if ctx.step.attempt == 1:
+            raise ValueError  # a pause comes, in which others may take the slot
         moments.append(anyio.current_time() - begun)
         return 1
 
     options: dict[str, dict[str, Any]] = {
         "rate": {"rate_limit": RateLimit(1, 60)},
-        "limiter": {"max_concurrency": Limiter(1)},
-        "both": {"rate_limit": RateLimit(1, 60), "max_concurrency": Limiter(1)},
+        "limiter": {"max_concurrency": 1},
+        "both": {"rate_limit": RateLimit(1, 60), "max_concurrency": 1},
     }
-    fork = Workflow("fork")
-    fork.add(items(5), name="source")
-    fork.add(slow, name="slow", **options[held_back_by])
-    fork.edge(START, "source")
-    fork.map("source", "slow")
-    fork.gather("slow", END)
-    workflow = Workflow("g")
-    workflow.add(fork)
-    workflow.chain(START, fork, END)
-    for i in range(3):
-        workflow.add(slow, name=f"slow{i}", **options[held_back_by])
-        workflow.chain(START, f"slow{i}", END)
+    workflow = mapped(items(5), slow, options=options[held_back_by])
     for i in range(10):
-        workflow.add(other, name=f"n{i}")
+        workflow.add(other, name=f"n{i}", retry=RetryPolicy(wait_initial=1))
     workflow.chain(START, *(f"n{i}" for i in range(10)), END)
-    result = await workflow.run(7, max_concurrency=3)
-    assert result.outputs["fork"] == list(range(5))
+    result = await workflow.run(max_concurrency=2)
+    assert result.outputs["body"] == list(range(5))
     assert moments == pytest.approx([i + 1 for i in range(10)])
 
 
@@ -289,7 +305,7 @@ async def test_limiter_and_slots_that_are_both_scarce_do_not_lock() -> None:
     with anyio.fail_after(1000):
         async with anyio.create_task_group() as tasks:
             for graph in graphs:
-                tasks.start_soon(lambda graph=graph: graph.run(max_concurrency=1))
+                tasks.start_soon(partial(graph.run, max_concurrency=1))
     assert (gate.most, gate.calls) == (2, 24)
 
 
@@ -485,11 +501,10 @@ def test_rate_counts_attempts() -> None:
 
 
 def test_rate_is_kept_over_every_window_however_calls_come() -> None:
-    now = 0.0
-    gate = RateGate(RateLimit(3, 10), clock=lambda: now)
-    turns: list[float] = []
-    for now in (0.0, 1.0, 9.0, 9.5, 9.5, 30.0, 30.0, 30.0, 30.0):
-        turns.append(now + gate.reserve())
+    moments = (0.0, 1.0, 9.0, 9.5, 9.5, 30.0, 30.0, 30.0, 30.0)
+    clock = iter(moments)
+    gate = RateGate(RateLimit(3, 10), clock=lambda: next(clock))
+    turns = [moment + gate.reserve() for moment in moments]
     assert turns == [0, 1, 9, 10, 11, 30, 30, 30, 40]
     assert all(b - a >= 10 for a, b in zip(turns, turns[3:], strict=False))
 

@@ -181,7 +181,7 @@ def test_types_local_to_a_function_are_compared() -> None:
         return 1
 
     workflow.chain(START, first, second, END)
-    with pytest.raises(GraphError, match="brings .*Apple, and parameter 'x' takes .*Pear"):
+    with pytest.raises(GraphError, match=r"brings .*Apple, and parameter 'x' takes .*Pear"):
         workflow.compile()
 
 

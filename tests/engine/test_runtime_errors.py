@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio  # noqa: TID251 - what users' own nodes may use
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,10 +17,23 @@ import anyio.lowlevel
 import pytest
 from pydantic import BaseModel
 
-from graphrt import END, START, ConfigError, GraphError, GraphTypeError, Reduce, RetryPolicy, RunContext, RunEvent, Update, Workflow
+from graphrt import (
+    END,
+    START,
+    ConfigError,
+    GraphError,
+    GraphTypeError,
+    Reduce,
+    RetryPolicy,
+    RunCancelledError,
+    RunContext,
+    RunEvent,
+    Update,
+    Workflow,
+)
 from graphrt.graph import NodeState
 from graphrt.testing import assert_no_orphans
-from tests.engine.helpers import GUARD, Gate, check_whole, line, ran, states, yield_often
+from tests.engine.helpers import GUARD, Asking, Gate, check_whole, line, ran, states, until, yield_often
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
@@ -220,8 +233,7 @@ class Breaking:
     def __iter__(self) -> Iterator[int]:
         if self.where == "iter":
             raise LookupError("boom")
-        for i in range(self.items):
-            yield i
+        yield from range(self.items)
         raise LookupError("boom")
 
 
@@ -234,8 +246,7 @@ def iterating(kind: str, items: int) -> Callable[..., Any]:
         raise LookupError("boom")
 
     def generator(x: Any) -> Iterator[int]:
-        for i in range(items):
-            yield i
+        yield from range(items)
         raise LookupError("boom")
 
     async def returned(x: Any) -> Any:
@@ -415,7 +426,7 @@ async def test_base_exception_of_a_node_cancels_the_run_and_leaves_it_bare(
         await yield_often()
         raise error
 
-    class Callable_:
+    class CallableObject:
         async def __call__(self, x: Any) -> int:
             raise error
 
@@ -426,7 +437,7 @@ async def test_base_exception_of_a_node_cancels_the_run_and_leaves_it_bare(
             cleaned.append("sibling")
         return 1
 
-    made: dict[str, Any] = {"async": is_async, "sync": is_sync, "object": Callable_()}
+    made: dict[str, Any] = {"async": is_async, "sync": is_sync, "object": CallableObject()}
     workflow = Workflow("g")
     workflow.add(sibling)
     workflow.chain(START, sibling, END)
@@ -476,25 +487,25 @@ async def _raise(error: Exception) -> None:
 
 
 async def test_exception_whose_text_cannot_be_made_does_not_break_the_run() -> None:
-    class Mute(Exception):
+    class MuteError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
         __repr__ = __str__
 
     async def node(x: Any) -> int:
-        raise Mute
+        raise MuteError
 
     async def other(x: Any) -> int:
         try:
             await anyio.sleep_forever()
         finally:
-            raise Mute
+            raise MuteError
 
     workflow = line(other)
     workflow.add(node)
     workflow.chain(START, node, END)
-    with anyio.fail_after(GUARD), pytest.raises(Mute):
+    with anyio.fail_after(GUARD), pytest.raises(MuteError):
         await workflow.run()
     result = await workflow.run(check=False)
     assert result.status == "failed"
@@ -625,6 +636,100 @@ async def test_node_that_cancels_the_callers_scope_ends_the_run() -> None:
     assert scope.cancelled_caught
 
 
+def test_timeouts_of_asyncio_inside_a_node_are_the_nodes_own() -> None:
+    """Ordinary code of asyncio's: it cancels the task that it runs in, which works for other steps too."""
+
+    async def waits(x: Any) -> str:
+        try:
+            await asyncio.wait_for(asyncio.sleep(GUARD), 0.01)
+        except TimeoutError:
+            return "waited"
+        return "slept"
+
+    async def limits(x: Any) -> str:
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(GUARD)
+        except TimeoutError:
+            return "limited"
+        return "slept"
+
+    async def spawns(x: Any) -> str:
+        task = asyncio.ensure_future(asyncio.sleep(GUARD))
+        await asyncio.sleep(0)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            return "spawned"
+        return "slept"
+
+    async def gathers(x: Any) -> Any:
+        return await asyncio.gather(asyncio.sleep(0.01, "a"), asyncio.sleep(0.01, "b"))
+
+    workflow = Workflow("g")
+    for fn in (waits, limits, spawns, gathers):
+        workflow.add(fn)
+        workflow.chain(START, fn, END)
+    outputs = workflow.run_sync(backend="asyncio").outputs
+    assert outputs == {"waits": "waited", "limits": "limited", "spawns": "spawned", "gathers": ["a", "b"]}
+
+
+def test_task_of_a_step_that_is_cancelled_by_hand_cancels_the_run() -> None:
+    """A step that cancels the task it is in says what an outer cancellation says."""
+
+    async def node(x: Any) -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+        return 1
+
+    with pytest.raises((asyncio.CancelledError, RunCancelledError)):
+        line(node).run_sync(backend="asyncio")
+    assert_no_orphans()
+
+
+async def test_run_that_never_waits_lets_others_go_on_and_can_be_cancelled() -> None:
+    ticks: list[int] = []
+
+    async def step(n: int) -> int:
+        return n + 1
+
+    workflow = Workflow("g", max_rounds=10**9)
+    workflow.add(step)
+    workflow.edge(START, step)
+    workflow.edge(step, step, when=lambda n: True)
+    workflow.edge(step, END, when=lambda n: False)
+
+    async def tick() -> None:
+        while True:
+            ticks.append(1)
+            await anyio.sleep(0.001)
+
+    with anyio.fail_after(GUARD):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tick)
+            with anyio.move_on_after(0.1) as scope:
+                await workflow.run(0)
+            tasks.cancel_scope.cancel()
+    assert scope.cancelled_caught
+    assert len(ticks) > 3
+
+
+async def test_timeout_ends_a_run_that_never_waits() -> None:
+    async def step(n: int) -> int:
+        return n + 1
+
+    workflow = Workflow("g", max_rounds=10**9)
+    workflow.add(step)
+    workflow.edge(START, step)
+    workflow.edge(step, step, when=lambda n: True)
+    workflow.edge(step, END, when=lambda n: False)
+    with anyio.fail_after(GUARD), pytest.raises(TimeoutError, match="did not finish within"):
+        await workflow.run(0, timeout=0.05)
+
+
 # --- run_sync ----------------------------------------------------------------------------------------------
 
 
@@ -682,9 +787,7 @@ def test_run_sync_in_many_threads_at_once() -> None:
     graph = line(one, two).compile()
     outputs: list[Any] = []
     threads = [
-        threading.Thread(
-            target=lambda backend=backend: outputs.append(graph.run_sync(backend=backend).output)
-        )
+        threading.Thread(target=lambda backend=backend: outputs.append(graph.run_sync(backend=backend).output))
         for backend in ("asyncio", "trio") * 10
     ]
     for thread in threads:
@@ -998,6 +1101,36 @@ async def test_deadline_without_a_zone_is_refused() -> None:
         await line(one).run(deadline_at=datetime(2030, 1, 1))  # noqa: DTZ001 - what is refused
 
 
+@pytest.mark.parametrize("timeout", [float("nan"), "5"])
+async def test_timeout_that_is_no_number_is_refused(timeout: Any) -> None:
+    with pytest.raises((ConfigError, TypeError)):
+        await line(one).run(timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 0.0])
+async def test_timeout_that_has_passed_is_a_timeout(timeout: float) -> None:
+    """What is left of somebody's deadline may be nothing."""
+
+    async def node(x: Any) -> int:
+        await anyio.sleep(GUARD)
+        return 1
+
+    result = await line(node).run(timeout=timeout, check=False)
+    assert result.status == "timed_out"
+
+
+async def test_timeout_without_end_is_none() -> None:
+    assert (await line(one).run(timeout=float("inf"))).output == 1
+
+
+async def test_on_ask_that_is_not_async_is_the_asking_steps_failure() -> None:
+    workflow = Workflow("g")
+    workflow.add(Asking("ask"))
+    workflow.chain(START, "ask", END)
+    with anyio.fail_after(GUARD), pytest.raises(TypeError):
+        await workflow.run("draft", on_ask=lambda question: "yes")
+
+
 async def test_unknown_argument_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="retires"):
         await line(one).run(1, retires=3)
@@ -1009,9 +1142,8 @@ async def test_two_runs_of_one_graph_from_two_threads() -> None:
     thread = threading.Thread(target=lambda: outputs.append(graph.run_sync(5, backend="trio").output))
     thread.start()
     outputs.append((await graph.run(5)).output)
-    until = time.monotonic() + GUARD
-    while thread.is_alive() and time.monotonic() < until:
-        await anyio.sleep(0.001)
+    with anyio.fail_after(GUARD):
+        await until(lambda: not thread.is_alive())
     assert outputs == [[6, 7], [6, 7]]
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from graphrt import CompiledGraph, RetryPolicy, RunEvent, Workflow
+from graphrt import CompiledGraph, RateLimit, RetryPolicy, RunEvent, Workflow
 from graphrt.graph import RunStatus
 from graphrt.graph.core.records import Scope
 from graphrt.graph.scheduler.run import GraphScheduler
@@ -71,6 +71,9 @@ def troubled(graph: Any, trouble: Trouble) -> CompiledGraph:
             raise OSError("now and then")
 
     workflow = build(graph, pause)
+    for one in _workflows(workflow):
+        for edge in one._decl.edges:
+            edge.max_concurrency = chance.choice([1, 2, 100])
     if trouble.policies:
         for one in _workflows(workflow):
             for decl in one._decl.nodes.values():
@@ -81,6 +84,7 @@ def troubled(graph: Any, trouble: Trouble) -> CompiledGraph:
                 decl.timeout = chance.choice([None, None, 0.5])
                 decl.step_timeout = chance.choice([None, None, None, 0.7])
                 decl.max_concurrency = chance.choice([None, None, None, 1])
+                decl.rate_limit = chance.choice([None, None, None, RateLimit(2, 0.3)])
                 decl.fallback = chance.choice([(), (), (), (1,)])
     return workflow.compile()
 

@@ -10,12 +10,13 @@ from contextvars import ContextVar
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from graphrt import END, START, GraphError, GraphrtError, RetryPolicy, RunContext, RunEvent, Workflow
 from graphrt.graph import NodeState
 from graphrt.threads import MAX_ABANDONED, abandoned_count
-from tests.engine.helpers import GUARD, check_whole, line, of_node, states
+from tests.engine.helpers import GUARD, check_whole, line, of_node, states, until
 
 pytestmark = pytest.mark.anyio
 
@@ -86,8 +87,7 @@ async def test_late_result_changes_nothing(hanging: Hanging) -> None:
     with anyio.fail_after(GUARD):
         result = await one(hanging, timeout=SHORT, fallback="instead").run()
         hanging.let_go.set()
-        while not hanging.left.is_set():
-            await anyio.sleep(0.001)
+        await until(hanging.left.is_set)
         await anyio.sleep(0.01)
     assert result.output == "instead"
     assert [(s.state, s.value) for s in result.steps] == [("succeeded", "instead")]
@@ -106,9 +106,12 @@ async def test_late_thread_can_touch_nothing(hanging: Hanging) -> None:
         await one(node, timeout=SHORT).run(check=False, on_event=events.append)
     known = len(events)
     (ctx,) = contexts
-    for call in (lambda: ctx.emit("custom.late", {}), lambda: ctx.send_text("late")):
-        with pytest.raises(GraphError, match="comes after its end"):
-            call()
+    with pytest.raises(GraphError, match="comes after its end"):
+        ctx.emit("custom.late", {})
+    with pytest.raises(GraphError, match="comes after its end"):
+        ctx.send_text("late")
+    with pytest.raises(GraphError, match="comes after its end"):
+        ctx.record_usage(None)
     assert ctx.cancel_requested is True
     assert len(events) == known
 
@@ -152,8 +155,7 @@ async def test_cancelled_sync_node_is_abandoned_at_once(hanging: Hanging) -> Non
     events: list[RunEvent] = []
     with anyio.fail_after(GUARD):
         async with one(hanging).stream(check=False, on_event=events.append) as run:
-            while not hanging.entered.is_set():
-                await anyio.sleep(0.001)
+            await until(hanging.entered.is_set)
             answer = await run.cancel()
     assert answer.outcome == "cancelled"
     assert not hanging.left.is_set()
@@ -162,8 +164,7 @@ async def test_cancelled_sync_node_is_abandoned_at_once(hanging: Hanging) -> Non
 
 async def test_sync_node_is_abandoned_when_a_sibling_fails(hanging: Hanging) -> None:
     async def fails(x: Any) -> int:
-        while not hanging.entered.is_set():
-            await anyio.sleep(0.001)
+        await until(hanging.entered.is_set)
         raise ValueError("no")
 
     workflow = one(hanging)
@@ -200,13 +201,12 @@ async def test_past_64_abandoned_threads_there_is_a_clear_error() -> None:
         with anyio.fail_after(GUARD):
             assert (await workflow.run()).output == []
             assert abandoned_count() == MAX_ABANDONED
-            with pytest.raises(GraphrtError, match="64 abandoned threads are still busy .64 in '.*hangs'"):
+            with pytest.raises(GraphrtError, match=r"64 abandoned threads are still busy .64 in '.*hangs'"):
                 await one(hangs).run()
     finally:
         let_go.set()
         with anyio.fail_after(GUARD):
-            while abandoned_count():
-                await anyio.sleep(0.001)
+            await until(lambda: not abandoned_count())
     assert (await one(lambda x: x + 1).run(1)).output == 2
 
 
@@ -295,7 +295,7 @@ async def test_ten_sync_steps_run_at_the_same_time() -> None:
 
 async def test_sync_node_may_run_a_loop_of_its_own() -> None:
     async def work() -> str:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         return "inner loop"
 
     def node(x: Any) -> str:
@@ -340,13 +340,10 @@ async def test_cancel_requested_ends_a_long_loop_in_a_thread() -> None:
 
     with anyio.fail_after(GUARD):
         async with line(node).stream(check=False) as run:
-            while not entered.is_set():
-                await anyio.sleep(0.001)
+            await until(entered.is_set)
             await run.cancel()
-        while not left.is_set():
-            await anyio.sleep(0.001)
-        while abandoned_count():
-            await anyio.sleep(0.001)
+        await until(left.is_set)
+        await until(lambda: not abandoned_count())
 
 
 async def test_threads_do_not_keep_the_results_of_a_run_alive() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from graphrt import END, START, ConfigError, LlmError, RetryPolicy, RunEvent, Workflow
@@ -158,7 +160,7 @@ async def test_node_that_catches_the_timeout_is_still_out_of_time() -> None:
     async def node(x: Any) -> str:
         with anyio.CancelScope(shield=True):
             await anyio.sleep(5)
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         return "late"
 
     result = await one(node, timeout=2).run(check=False)
@@ -228,7 +230,7 @@ async def test_nearest_of_timeout_and_step_timeout_wins() -> None:
 async def test_time_limit_of_a_node_that_holds_a_graph_ends_the_graph(option: str) -> None:
     clock = Clock()
     outer = Workflow("outer")
-    outer.add(line(sleeps, sleeps_again), name="inner", **{option: 150})  # type: ignore[arg-type]  # either option
+    outer.add(line(sleeps, sleeps_again), name="inner", **{option: 150})
     outer.chain(START, "inner", END)
     result = await outer.run(check=False)
     assert clock.seconds == 150
@@ -307,9 +309,7 @@ async def test_work_after_the_wait_counts_again() -> None:
 
 async def test_waiting_for_a_person_counts_in_the_deadline() -> None:
     clock = Clock()
-    result = await asking().run(
-        deadline_at=datetime.now(UTC) + timedelta(seconds=60), on_ask=patient, check=False
-    )
+    result = await asking().run(deadline_at=datetime.now(UTC) + timedelta(seconds=60), on_ask=patient, check=False)
     assert result.status == "timed_out"
     assert clock.seconds == pytest.approx(60, abs=1)
 
@@ -369,6 +369,48 @@ async def test_waiting_for_the_maps_slot_counts_in_no_timeout() -> None:
     assert (await workflow.run()).output == list(range(4))
 
 
+@pytest.mark.parametrize("option", ["timeout", "step_timeout"])
+async def test_time_in_which_a_source_is_held_back_counts_in_no_timeout(option: str) -> None:
+    """A source that yields faster than its items are worked on waits for a slot of the map."""
+
+    async def source(x: Any) -> AsyncIterator[int]:
+        for i in range(10):
+            await anyio.sleep(0.2)
+            yield i
+
+    async def body(item: int) -> int:
+        await anyio.sleep(5)
+        return item
+
+    workflow = Workflow("g")
+    workflow.add(source, **{option: 3})  # type: ignore[arg-type]  # either option
+    workflow.add(body)
+    workflow.edge(START, source)
+    workflow.map(source, body, max_concurrency=1)
+    workflow.gather(body, END)
+    assert (await workflow.run()).output == list(range(10))
+
+
+async def test_time_in_which_a_source_works_counts_over_all_its_items() -> None:
+    async def source(x: Any) -> AsyncIterator[int]:
+        for i in range(10):
+            await anyio.sleep(0.5)
+            yield i
+
+    async def body(item: int) -> int:
+        await anyio.sleep(5)
+        return item
+
+    workflow = Workflow("g")
+    workflow.add(source, timeout=3)
+    workflow.add(body)
+    workflow.edge(START, source)
+    workflow.map(source, body, max_concurrency=1)
+    workflow.gather(body, END)
+    result = await workflow.run(check=False)
+    assert result.node_states["source"] is NodeState.TIMED_OUT
+
+
 # --- retries -----------------------------------------------------------------------------------------------
 
 
@@ -381,7 +423,7 @@ async def pauses(policy: RetryPolicy, error: Callable[[], Exception] = ValueErro
         raise error()
 
     await one(node, retry=policy).run(check=False)
-    return [round(b - a, 6) for a, b in zip(moments, moments[1:], strict=False)]
+    return [round(b - a, 6) for a, b in pairwise(moments)]
 
 
 async def test_pauses_double_up_to_the_longest() -> None:

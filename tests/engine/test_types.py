@@ -108,7 +108,7 @@ FITS = [
     (str, object),
     (T, int),
     (str, T),
-    (list[T], list[int]),
+    (list[T], list[int]),  # type: ignore[valid-type]  # a type variable of nobody, as an annotation may hold
     (str, Speaks),
     (Speaks, int),
     (Derived, Base),
@@ -227,9 +227,7 @@ def mapped(source: Callable[..., Any], body: Callable[..., Any], last: Callable[
     return workflow
 
 
-@pytest.mark.parametrize(
-    "container", [list[str], tuple[str, ...], Sequence[str], Iterable[str], set[str] | list[str]]
-)
+@pytest.mark.parametrize("container", [list[str], tuple[str, ...], Sequence[str], Iterable[str], set[str] | list[str]])
 def test_item_of_a_map_is_compared(container: Any) -> None:
     async def body(item: int) -> int:
         return item
@@ -287,7 +285,9 @@ def test_exception_of_an_error_edge_is_compared() -> None:
     workflow.chain(START, "source", END)
     workflow.edge("source", handler, on_error=ValueError)
     workflow.edge(handler, END)
-    with pytest.raises(GraphTypeError, match="edge source -> handler brings ValueError, and parameter 'error' takes str"):
+    with pytest.raises(
+        GraphTypeError, match="edge source -> handler brings ValueError, and parameter 'error' takes str"
+    ):
         workflow.compile()
 
 
@@ -379,7 +379,7 @@ def test_output_of_an_update_is_checked() -> None:
         n: int = 0
 
     async def source(x: Any) -> Update[int]:
-        return Update("text", n=1)  # type: ignore[return-value]  # what is caught
+        return Update("text", n=1)  # type: ignore[arg-type]  # what is caught
 
     with pytest.raises(GraphTypeError, match="node 'source' declares int and returned str"):
         line(source, state=State).run_sync()

@@ -9,7 +9,7 @@ import pytest
 
 from graphrt import LimitExceededError, RunEvent
 from graphrt.messages import Role
-from tests.engine.helpers import GUARD, check_whole, ran
+from tests.engine.helpers import GUARD, check_whole, ran, watch
 from tests.examples.programs import (
     approval,
     branches,
@@ -55,7 +55,9 @@ def test_program_says_what_it_shows(program: Any) -> None:
     assert program.main.__doc__
 
 
-@pytest.mark.parametrize(("failures", "amount", "calls"), [(0, "150.00 USD", 1), (2, "150.00 USD", 3), (9, "125.00 USD", 3)])
+@pytest.mark.parametrize(
+    ("failures", "amount", "calls"), [(0, "150.00 USD", 1), (2, "150.00 USD", 3), (9, "125.00 USD", 3)]
+)
 async def test_chain_retries_and_then_falls_back(failures: int, amount: str, calls: int) -> None:
     service = chain.Service(failures)
     with anyio.fail_after(GUARD):
@@ -104,9 +106,8 @@ async def test_nested_map_counts_every_chapter_of_every_book() -> None:
 
 async def test_streamed_map_works_while_pages_come() -> None:
     events: list[RunEvent] = []
-    async with streamed_map.search.stream("bees") as run:
-        async for event in run:
-            events.append(event)
+    run = streamed_map.search.stream("bees")
+    await watch(run, events)
     assert run.result.output == RESULTS[streamed_map]
     check_whole(events)
     order = [e.type for e in events if e.type == "custom.page" or (e.step and e.step.node == "summarise")]

@@ -239,6 +239,7 @@ async def test_reply_that_does_not_fit_is_an_error(
     with pytest.raises(LlmError) as caught:
         await server.provider().chat(USER, response_format=Weather)
     assert caught.value.kind is kind
+    assert (caught.value.reply is not None) is (kind is LlmErrorKind.PROVIDER)
 
 
 async def test_tool_calls_come_before_the_structured_reply() -> None:

@@ -270,23 +270,25 @@ def _back(core: RunCore, edge: CompiledEdge, frame: Frame, step: Step | None, va
     frame.back_pending -= 1
     activation = frame.activation
     assert activation is not None
-    if frame.round[-1] < activation.rounds:
-        return  # the next round has started already: a later arrival is dropped
+    if activation.due is not None or frame.round[-1] < activation.rounds:
+        return  # the next round starts, or has started already: a later arrival is dropped
     if step is not None:
         if frame.back is None:
             frame.back = []
         frame.back.append((edge, step, value))
-        if edge.dst.quorum == 1:
-            next_round(core, activation, frame.back)
-            return
-    if not frame.back_pending and frame.back:
-        next_round(core, activation, frame.back)
+    if frame.back and (not frame.back_pending or edge.dst.quorum == 1):
+        activation.due = frame.back
+        core.due.append(activation)
 
 
-def next_round(core: RunCore, activation: Activation, arrivals: list[Arrival]) -> None:
+def next_round(core: RunCore, activation: Activation) -> None:
     """Start the next round with what the back edges brought, or refuse it at the limit (E20)."""
     cycle = activation.cycle
     scope = activation.parent.scope
+    arrivals, activation.due = activation.due, None
+    if scope.dead:
+        return
+    assert arrivals is not None
     limit = scope.program.max_rounds
     if activation.rounds >= limit:
         edge = arrivals[0][0]
@@ -320,7 +322,7 @@ def frame_done(core: RunCore, frame: Frame) -> None:
             core.round_completed(frame)
         frame.inner = frame.arrived = frame.back = None
         activation.live -= 1
-        if activation.live:
+        if activation.live or activation.due is not None:
             return
         parent = activation.parent
         for edge in activation.cycle.exits:

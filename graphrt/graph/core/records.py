@@ -160,7 +160,7 @@ class Frame:
 class Activation:
     """One activation of a cycle: its rounds count from 1."""
 
-    __slots__ = ("cycle", "first", "kept", "live", "parent", "rounds")
+    __slots__ = ("cycle", "due", "first", "kept", "live", "parent", "rounds")
 
     def __init__(self, cycle: CompiledCycle, parent: Frame) -> None:
         self.cycle = cycle
@@ -169,6 +169,8 @@ class Activation:
         self.live = 0
         """Rounds that are not complete."""
         self.first: Frame | None = None
+        self.due: list[Arrival] | None = None
+        """What the back edges have brought for a next round that has not started."""
         self.kept: Sequence[Arrival] = ()
         """What the header received in round 1, kept for later rounds."""
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from graphrt.graph.compiled import CompiledMap, CompiledNode, Program
     from graphrt.graph.core.finishing import Outcome
-    from graphrt.graph.core.records import Frame
+    from graphrt.graph.core.records import Activation, Frame
     from graphrt.graph.history import History
     from graphrt.graph.protocols import Failure
     from graphrt.graph.statemodel import StateSpec
@@ -72,6 +72,8 @@ class RunCore(Telling):
         self.root = Scope(program.region, program, None)
         self.asked: dict[str, Step] = {}
         """Steps that wait, by the id of their question."""
+        self.due: deque[Activation] = deque()
+        """Cycles whose next round starts when what is being done now is done."""
         self._skips: deque[tuple[CompiledNode, Frame, str | None]] = deque()
         if program.max_steps is not None:
             self.root.counters = (StepLimit(self.root, program.max_steps),)
@@ -84,7 +86,7 @@ class RunCore(Telling):
         if self.sink is not None:
             self.emit("run.started", None, {"input": value, "graph": self.program.name})
         self._enter(self.root, value, None)
-        if self._skips:
+        if self._skips or self.due:
             self.drain()
 
     def step_started(self, step: Step, now: float) -> bool:
@@ -157,7 +159,7 @@ class RunCore(Telling):
         frame.open -= 1
         if not frame.open:
             joins.frame_done(self, frame)
-        if self._skips:
+        if self._skips or self.due:
             self.drain()
         return None
 
@@ -199,7 +201,7 @@ class RunCore(Telling):
             ends.close_step(self, step)
         else:
             self.fail_scope(scope, error, culprit or step)
-        if self._skips:
+        if self._skips or self.due:
             self.drain()
 
     def step_cancelled(self, step: Step, now: float) -> None:
@@ -208,7 +210,7 @@ class RunCore(Telling):
         check_move(step, step.state, NodeState.CANCELLED)
         self._leave_live(step)
         ends.end_cancelled(self, step)
-        if self._skips:
+        if self._skips or self.due:
             self.drain()
 
     def step_waiting(self, step: Step, question: Any, now: float) -> bool:
@@ -275,7 +277,7 @@ class RunCore(Telling):
         same = program.state is not None and around.program.state is not None
         shares = same and program.decl.state is around.program.decl.state
         self._enter(scope, value, step.history if shares else None)
-        if self._skips:
+        if self._skips or self.due:
             self.drain()
 
     def graph_timed_out(self, step: Step, error: BaseException, now: float) -> None:
@@ -285,7 +287,7 @@ class RunCore(Telling):
             if self.sink is not None:
                 self.emit("action.requested", step, {"request": "timeout", "error": error})
             ends.fail_scope(self, step.child, error, None, "timed_out")
-        if self._skips:
+        if self._skips or self.due:
             self.drain()
 
     def map_started(self, step: Step, map_: CompiledMap, *, remember: bool, now: float) -> MapRun:
@@ -301,7 +303,7 @@ class RunCore(Telling):
         if isinstance(run.items, list):
             run.items.append(value)
         maps.open_item(self, run, value)
-        if self._skips:
+        if self._skips or self.due:
             self.drain()
 
     def open_item(self, run: MapRun, now: float) -> None:
@@ -312,7 +314,7 @@ class RunCore(Telling):
         if run.opened + 1 == run.total:
             self.opened.remove(run)
         maps.open_item(self, run, value)
-        if self._skips:
+        if self._skips or self.due:
             self.drain()
 
     def cancel(self, error: BaseException | None, now: float, *, timed_out: bool = False) -> None:
@@ -323,7 +325,7 @@ class RunCore(Telling):
             if self.sink is not None:
                 self.emit("action.requested", None, {"request": "cancel", "error": error, "timed_out": timed_out})
             ends.fail_scope(self, self.root, error, None, "timed_out" if timed_out else "cancelled")
-        if self._skips:
+        if self._skips or self.due:
             self.drain()
 
     def cancel_after_round(self, now: float) -> None:
@@ -390,10 +392,17 @@ class RunCore(Telling):
         finishing.finish_root(self)
 
     def drain(self) -> None:
-        """Pass over the nodes that have turned out to be skipped; what that skips comes after."""
-        skips = self._skips
-        while skips:
-            joins.skip_now(self, *skips.popleft())
+        """Pass over the nodes that have turned out to be skipped, then start the rounds that are due.
+
+        What that brings about comes after. So a long chain of skips does not nest, and a round is complete before the
+        next one starts, unless side nodes or a race hold it open.
+        """
+        skips, due = self._skips, self.due
+        while skips or due:
+            if skips:
+                joins.skip_now(self, *skips.popleft())
+            else:
+                joins.next_round(self, due.popleft())
 
     # ------------------------------------------------------------ inner
 
@@ -424,7 +433,7 @@ class RunCore(Telling):
                     hint="raise max_steps, or let the graph end earlier",
                 )
                 self.stop_scope(counter.scope, error)
-                if self._skips:
+                if self._skips or self.due:
                     self.drain()
                 return False
         for counter in scope.counters:

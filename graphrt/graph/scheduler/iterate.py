@@ -70,17 +70,21 @@ async def iterate(work: Work) -> None:
 
 async def _room(work: Work, target: MapRun) -> None:
     run = work.run
-    while len(target.children) >= target.map.max_concurrency and not target.aborted:
-        event = anyio.Event()
-        entry = (target, event)
-        run.sources.append(entry)
-        work.give_slots()
-        run.suspended()
-        try:
-            await event.wait()
-        finally:
-            run.sources.remove(entry)
-    await work.take_slots()
+    if len(target.children) < target.map.max_concurrency:
+        await work.take_slots()
+        return
+    with work.clock_stopped():
+        while len(target.children) >= target.map.max_concurrency and not target.aborted:
+            event = anyio.Event()
+            entry = (target, event)
+            run.sources.append(entry)
+            work.give_slots()
+            run.suspended()
+            try:
+                await event.wait()
+            finally:
+                run.sources.remove(entry)
+        await work.take_slots()
 
 
 def _same_item(step: Step, target: MapRun, index: int, value: Any) -> None:

@@ -186,8 +186,8 @@ class GraphScheduler:
     async def _idle(self) -> None:
         """Wait until something is ready again, or the run is over."""
         core = self.core
-        if core.ready or core.opened:
-            return
+        if core.ready or self._map_with_room() is not None:
+            return  # a map without room is opened by whoever gives a slot back
         if not core.active and not core.waiting and not self._extra and core.outcome is None:
             raise GraphError(
                 f"run {self.run_id!r} has nothing left to do and has not ended",
@@ -315,7 +315,7 @@ class GraphScheduler:
     def suspended(self) -> None:
         """Let another worker run what is ready, while the step in hand waits."""
         self._rested = True
-        if (self.core.ready or self.core.opened) and not self._waking:
+        if not self._waking and (self.core.ready or self._map_with_room() is not None):
             self.wake()
 
     def wake(self) -> None:
@@ -377,22 +377,27 @@ class GraphScheduler:
     def _open_item(self) -> bool:
         """Open items of maps that have a slot for them until a step is ready; False when none can be opened."""
         core = self.core
-        opened = core.opened
-        while opened and core.outcome is None:
-            for run in opened:
-                if run.aborted or run.frame.scope.dead:
-                    opened.remove(run)
-                    break
-                around = run.frame.scope.limits
-                if run.limit.used < run.limit.capacity and all(s.used < s.capacity for s in around):
-                    core.open_item(run, time.time())
-                    self.settle()
-                    if core.ready:
-                        return True
-                    break
-            else:
-                return False
+        while core.outcome is None and (run := self._map_with_room()) is not None:
+            core.open_item(run, time.time())
+            self.settle()
+            if core.ready:
+                return True
         return False
+
+    def _map_with_room(self) -> MapRun | None:
+        """Find a map that has an item to open and a slot for it; strike off those that have been given up."""
+        opened = self.core.opened
+        place = 0
+        while place < len(opened):
+            run = opened[place]
+            if run.aborted or run.frame.scope.dead:
+                del opened[place]
+                continue
+            around = run.frame.scope.limits
+            if run.limit.used < run.limit.capacity and all(s.used < s.capacity for s in around):
+                return run
+            place += 1
+        return None
 
     # ------------------------------------------------------------ from outside
 

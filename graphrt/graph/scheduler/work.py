@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from graphrt.graph.values import copy_value
 from graphrt.threads import run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from graphrt.graph.core.records import MapRun, Slots, Step
     from graphrt.graph.scheduler.run import GraphScheduler
@@ -31,6 +32,7 @@ class Work:
     """The attempts of one step."""
 
     __slots__ = (
+        "attempt_span",
         "context",
         "fallbacks_used",
         "holding",
@@ -58,6 +60,9 @@ class Work:
         self.fallbacks_used = 0
         self.map_run: MapRun | None = None
         self.span: anyio.CancelScope | None = None
+        """Ends by `step_timeout`."""
+        self.attempt_span: anyio.CancelScope | None = None
+        """Ends by `timeout`; the last attempt's."""
 
     async def all_attempts(self) -> Any:
         """Try, try again, then fall back; within `step_timeout` over all of it."""
@@ -109,7 +114,7 @@ class Work:
         """Make one attempt: take what it needs, run it for at most `timeout`, give all back."""
         run, step, runner = self.run, self.step, self.runner
         step.attempts = number
-        self.out_of_time = None
+        self.out_of_time = self.attempt_span = None
         await self._take()
         observer = run.observer
         self.context = step.attempt = run.base.copy()
@@ -137,7 +142,7 @@ class Work:
         timeout = self.runner.timeout
         if timeout is None:
             return await self._once()
-        with anyio.CancelScope(deadline=anyio.current_time() + timeout):
+        with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self.attempt_span:
             return await self._once()
         error = TimeoutError(f"node {self.step.node.name!r} did not finish within timeout={timeout:g} s")
         self.out_of_time = error
@@ -181,25 +186,34 @@ class Work:
 
     async def _take(self) -> None:
         """Take slots, the node's limiter and its rate; the time it takes counts in no timeout."""
-        runner, run = self.runner, self.run
+        runner = self.runner
         if (self.holding or not self.limits) and runner.limiter is None and runner.rate is None:
             return
-        left = 0.0
-        if self.span is not None:
-            left = self.span.deadline - anyio.current_time()
-            self.span.deadline = math.inf
-        run.clocks.held.add(self.step)
         try:
-            await self._take_turn()
+            with self.clock_stopped():
+                await self._take_turn()
         except BaseException:
             self.give_slots()
             raise
+
+    @contextmanager
+    def clock_stopped(self) -> Iterator[None]:
+        """Count what happens inside in no timeout: a slot, a rate or a reader of items is waited for."""
+        clocks = self.run.clocks
+        now = anyio.current_time()
+        left = [(scope, scope.deadline - now) for scope in (self.span, self.attempt_span) if scope is not None]
+        for scope, _ in left:
+            scope.deadline = math.inf
+        clocks.held.add(self.step)
+        try:
+            yield
         finally:
-            run.clocks.held.discard(self.step)
-            if run.clocks.watching:
-                run.clocks.look()
-            if self.span is not None:
-                self.span.deadline = anyio.current_time() + left
+            clocks.held.discard(self.step)
+            if clocks.watching:
+                clocks.look()
+            now = anyio.current_time()
+            for scope, seconds in left:
+                scope.deadline = now + seconds
 
     async def _take_turn(self) -> None:
         """Take slots and the limiter, and start when the rate allows: nothing is held while that is waited for."""

@@ -1,7 +1,7 @@
 """Approval by a person: the run waits for an answer, and goes on with it.
 
-Whoever reads the run's events sees the question and answers it, or a function given as `on_ask` does. While it waits the
-run holds no slot, and its time limit stands still.
+Whoever reads the run's events sees the question and answers it, or a function given as `on_ask` does. While it waits
+the run holds no slot, and its time limit stands still.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A graph inside a graph, with limits of its own.
 
-`research` looks further until it has enough, at most three rounds, and for at most ten seconds. In `article` it is a node
-like any other: when it reaches a limit that is the failure of this node, and its fallback stands in.
+`research` looks further until it has enough, at most three rounds, and for at most ten seconds. In `article` it is a
+node like any other: when it reaches a limit that is the failure of this node, and its fallback stands in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An agent that uses tools: it is asked, calls tools until it knows enough, and answers.
 
-A tool is a function; its schema comes from its annotations and its docstring. The agent runs alone here, by its own graph;
-the calls of one round run at the same time, and their results come back in the order of the calls.
+A tool is a function; its schema comes from its annotations and its docstring. The agent runs alone here, by its own
+graph; the calls of one round run at the same time, and their results come back in the order of the calls.
 """
 
 from __future__ import annotations
