@@ -6,7 +6,6 @@ This file belongs beside `common.py`, `run.py` and the other peers of the suite;
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import operator
 import random
 from typing import Annotated, Any
@@ -43,9 +42,6 @@ async def node(n: int) -> int: return n + 1
 w.chain(START, node, END)
 assert asyncio.run(w.run(0)).output == 1
 """
-
-if importlib.util.find_spec("graphrt.nodes.agent") is None:
-    NA["W5"] = "no agent node in this version"
 
 
 def make_inc(sleep=None):
@@ -223,6 +219,42 @@ def W4(h):
     return h.run(main)
 
 
+def agent(calls):
+    """An agent that calls a tool *calls* times; its model counts the answers it has had."""
+    from graphrt import AgentNode, LLMProvider
+    from graphrt.messages import LLMResponse, Role, ToolCall
+
+    class Fake(LLMProvider):
+        async def chat(self, messages, tools=None, **kwargs):
+            done = sum(1 for m in messages if m.role is Role.TOOL)
+            if done < calls:
+                call = ToolCall(id=f"c{done}", name="add", arguments={"a": 1, "b": 2})
+                return LLMResponse(tool_calls=[call])
+            return LLMResponse("done")
+
+    async def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    return AgentNode("agent", model=Fake(), tools=[add], max_rounds=calls + 1).graph
+
+
+def W5(h):
+    async def main():
+        out = {}
+        for calls in (10, TOOL_CALLS):
+            g = agent(calls)
+
+            async def once():
+                r = await g.run("go")
+                assert r.output == "done" and len(r.messages) == 2 + 2 * calls
+
+            out[f"ms_per_run@{calls}"] = await h.atime(once, inner=5) * 1e3
+        return out
+
+    return h.run(main)
+
+
 def W6(h):
     g = chain(CONC_CHAIN, CONC_SLEEP)
 
@@ -367,7 +399,7 @@ def wide(n):
                     fields[k] = many
                 else:
                     fields[k] = one if k in dicts + merged else "".join(random.choices(letters, k=n))
-            return Update(len(s.messages), **fields)
+            return Update(len(s.messages) + len(many), **fields)
 
         return f
 
@@ -385,8 +417,8 @@ def wide(n):
     w.add_node("six", node("responses", ["messages"]))
     w.chain(START, "begin", "one", "two", "three", "five", "six")
     w.chain("two", "four", "five")
-    w.edge("six", "one", when=lambda before: before * 2 <= n)
-    w.edge("six", END, when=lambda before: before * 2 > n)
+    w.edge("six", "one", when=lambda messages: messages <= n)
+    w.edge("six", END, when=lambda messages: messages > n)
     return w.compile()
 
 
@@ -414,6 +446,10 @@ def W11(h):
         hi = ["hi?" * 10, True, 1, 6327816386138, None] * 5
         messages = [{str(i) * 10: {str(j) * 10: hi for j in range(5)} for i in range(5)}]
         await cell("wide_state_25x300_pydantic_ms", wide(300), messages, lambda r: len(r.state.messages) > 300)
+        for calls in (10, 100):
+            await cell(
+                f"react_agent_{calls}x_ms", agent(calls), "hi?", lambda r, c=calls: len(r.messages) == 2 + 2 * c
+            )
         return out
 
     return h.run(main)

@@ -109,16 +109,16 @@ def read_target(name: str, target: Any, depth: int) -> tuple[NodeKind, NodeSigna
 
 
 def _names_in_sight(fn: FunctionType, depth: int) -> Mapping[str, Any] | None:
-    """Names of the function in which the node is declared, where annotations are text."""
-    if not any(isinstance(a, str) for a in fn.__annotations__.values()):
+    """Give the names of the functions around *fn* that are still at work, where its annotations are text."""
+    if "<locals>" not in fn.__qualname__ or not any(isinstance(a, str) for a in fn.__annotations__.values()):
         return None
     names: dict[str, Any] = {}
     frame: FrameType | None = sys._getframe(depth)
-    code = fn.__code__
-    while frame is not None and frame.f_code.co_name != "<module>":
-        if code in frame.f_code.co_consts:  # the frame in whose body the function is defined
+    own = fn.__code__
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == own.co_filename and own.co_qualname.startswith(f"{code.co_qualname}.<locals>."):
             names = {**frame.f_locals, **names}
-            code = frame.f_code
         frame = frame.f_back
     return names
 

@@ -490,6 +490,34 @@ async def test_cancel_after_step_waits_for_all_that_works() -> None:
     assert [s.finished for s in sleepers.values()] == [1, 1]
 
 
+async def test_cancel_after_step_ends_a_source_whose_items_start_no_more() -> None:
+    started: list[int] = []
+
+    async def source(x: Any) -> AsyncIterator[int]:
+        for i in range(1000):
+            await anyio.sleep(0.1)
+            yield i
+
+    async def body(item: int) -> int:
+        started.append(item)
+        await anyio.sleep(1)
+        return item
+
+    workflow = Workflow("g")
+    workflow.add(source)
+    workflow.add(body)
+    workflow.edge(START, source)
+    workflow.map(source, body, max_concurrency=3)
+    workflow.gather(body, END)
+    with anyio.fail_after(60):
+        async with workflow.stream(check=False) as run:
+            await anyio.sleep(0.55)
+            answer = await run.cancel("after_step", wait=30)
+    assert answer.outcome == "cancelled"
+    assert started == [0, 1, 2]
+    assert [s.state for s in run.result.steps if s.node == "body" and s.started is not None] == ["succeeded"] * 3
+
+
 async def test_cancel_after_step_in_the_last_step_finds_the_run_finished() -> None:
     async with sleeping(Sleeper(2)).stream() as run:
         await anyio.sleep(1)

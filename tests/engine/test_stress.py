@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from graphrt import CompiledGraph, RateLimit, RetryPolicy, RunEvent, Workflow
-from graphrt.graph import RunStatus
+from graphrt import END, START, CompiledGraph, RateLimit, RetryPolicy, RunEvent, Workflow
+from graphrt.graph import Question, RunStatus
 from graphrt.graph.core.records import Scope
 from graphrt.graph.scheduler.run import GraphScheduler
 from graphrt.testing import assert_no_orphans
-from tests.engine.helpers import SkippingLoop, check_whole
+from tests.engine.helpers import Asking, SkippingLoop, check_whole
 from tests.properties.building import build
 from tests.properties.graphs import VALUE, Flavour, graphs
 
@@ -121,11 +121,11 @@ def check_settled(run: GraphScheduler) -> None:
     assert not [step for step in core.ready if step.state.value == "pending"]
 
 
-async def live_through(graph: CompiledGraph, trouble: Trouble) -> None:
+async def live_through(graph: CompiledGraph, trouble: Trouble, on_ask: Any = None) -> None:
     """Run *graph* as *trouble* says, and look at it from all sides."""
     events: list[RunEvent] = []
     stream = graph.stream(
-        VALUE, timeout=trouble.timeout, max_concurrency=trouble.concurrency, check=False, on_event=events.append
+        VALUE, timeout=trouble.timeout, max_concurrency=trouble.concurrency, check=False, on_event=events.append, on_ask=on_ask
     )
 
     async def disturb() -> None:
@@ -165,3 +165,95 @@ def options_of(backend: str) -> dict[str, Any]:
 def test_any_run_ends_whole_and_leaves_nothing(backend: str, graph: Any, trouble: Trouble) -> None:
     compiled = troubled(graph, trouble)
     anyio.run(live_through, compiled, trouble, backend=backend, backend_options=options_of(backend))
+
+
+# --- iterators, questions and races, which drawn graphs do not hold ----------------------------------------
+
+
+def pipeline(trouble: Trouble) -> CompiledGraph:
+    """Make maps over iterators inside maps over iterators, with a question in the body and a race around it all."""
+    chance = random.Random(trouble.seed)  # noqa: S311 - reproducible choices, not secrets
+    lengths: dict[Any, int] = {}
+
+    async def pause() -> None:
+        draw = chance.random()
+        if draw < 0.4:
+            await anyio.sleep(chance.choice([0.05, 0.3, 1.0]))
+        elif draw < 0.6:
+            await anyio.lowlevel.checkpoint()
+        if draw > 0.95:
+            raise OSError("now and then")
+
+    async def outer(x: Any) -> AsyncIterator[int]:
+        for i in range(lengths.setdefault("outer", chance.randrange(6))):
+            await pause()
+            yield i
+
+    async def inner(item: int) -> AsyncIterator[int]:
+        try:
+            for i in range(lengths.setdefault(item, chance.randrange(5))):
+                yield 10 * item + i
+                await pause()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.05)
+
+    async def work(draft: int) -> int:
+        await pause()
+        return draft
+
+    async def total(parts: list[Any]) -> int:
+        await pause()
+        return len(parts)
+
+    async def quick(x: Any) -> int:
+        await anyio.sleep(chance.choice([0.1, 1.0, 5.0]))
+        return -1
+
+    async def first(value: Any) -> Any:
+        return value
+
+    def options() -> dict[str, Any]:
+        return {
+            "retry": chance.choice([None, RetryPolicy(attempts=2, wait_initial=0.1)]),
+            "timeout": chance.choice([None, None, 1.0]),
+            "on_error": chance.choice(["fail", "skip"]),
+        }
+
+    def policy() -> Any:
+        return chance.choice(["fail", "skip", "collect"])
+
+    workflow = Workflow("pipeline")
+    workflow.add(outer, **options())
+    workflow.add(inner, **options())
+    workflow.add(work, max_concurrency=chance.choice([None, 1, 2]), **options())
+    workflow.add(Asking("ask", int))
+    workflow.add(total, name="part", on_error="skip")
+    workflow.add(total, name="whole")
+    workflow.add(quick)
+    workflow.add(first, join="any", cancel_rest=chance.random() < 0.5)
+    workflow.edge(START, outer)
+    workflow.map(outer, inner, on_error=policy(), max_concurrency=chance.choice([1, 3]))
+    workflow.map(inner, work, on_error=policy(), max_concurrency=chance.choice([1, 2, 100]))
+    workflow.edge(work, "ask", when=lambda n: n % 3 == 0)
+    workflow.gather("ask", "part", into="parts")
+    workflow.gather("part", "whole")
+    workflow.chain("whole", first, END)
+    workflow.chain(START, quick, first)
+    return workflow.compile()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@settings(max_examples=50)
+@given(trouble=TROUBLES)
+def test_any_run_of_iterators_and_questions_ends_whole_and_leaves_nothing(backend: str, trouble: Trouble) -> None:
+    chance = random.Random(trouble.seed)  # noqa: S311 - reproducible choices, not secrets
+
+    async def on_ask(question: Question) -> Any:
+        await anyio.sleep(chance.choice([0.0, 0.5, 20.0]))
+        if chance.random() < 0.1:
+            raise LookupError("nobody there")
+        return chance.choice([1, 2, 3, "no number"])
+
+    graph = pipeline(trouble)
+    anyio.run(live_through, graph, trouble, on_ask, backend=backend, backend_options=options_of(backend))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.properties.building import build
-from tests.properties.comparing import seen, settled
+from tests.properties.comparing import brings_the_same, seen, settled
 from tests.properties.description import (
     Edge,
     Field,
@@ -51,6 +51,7 @@ class Hand:
         assert self.core.over == (self.run.status != "running")
         if not self.core.over:
             assert self.core.running() == self.run.running()
+            assert all(brings_the_same(self.run, key, self.core.given(key)) for key in self.run.running())
             self.ran.update(self.run.running())
             return
         wanted = seen(self.run.outcome())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -54,3 +55,9 @@ def promised(outcome: Outcome) -> tuple[Any, ...]:
 def at_once(judge: Interpreter) -> bool:
     """Whether two things happened in one instant whose order is not told apart."""
     return any(doubt.endswith("one instant") for doubt in judge.doubts)
+
+
+def brings_the_same(judge: Interpreter, key: StepKey, given: Mapping[str, Any]) -> bool:
+    """Whether a step got by its parameters what its edges bring; None stands for nothing."""
+    inputs = judge.steps[key].inputs
+    return dict(given) == {name: plain(inputs.get(name)) for name in given}

@@ -23,8 +23,8 @@ class Session:
         self.events: list[RunEvent] = []
         self.core = RunCore(compiled.program, "run", sink=self.events.append)
         self.live: dict[StepKey, Step] = {}
-        self.inputs: dict[StepKey, list[Any]] = {}
-        """What running steps were started with."""
+        self.inputs: dict[StepKey, dict[str, Any]] = {}
+        """What steps were started with, by parameter."""
         self.core.start(value, 0.0)
         self.carry_out()
 
@@ -36,6 +36,11 @@ class Session:
     def running(self) -> list[StepKey]:
         """Steps whose function runs now, in a fixed order."""
         return sorted(self.live)
+
+    def given(self, key: StepKey) -> dict[str, Any]:
+        """What edges have brought to a running step, by the name of its parameter."""
+        inputs = self.inputs[key]
+        return {name: plain(value) for name, value in inputs.items() if name not in ("ctx", "state")}
 
     def finish(self, key: StepKey) -> None:
         """Let a running step end as its function says."""
@@ -51,7 +56,7 @@ class Session:
         self.carry_out()
 
     def _call(self, step: Step) -> Any:
-        coro = step.node.run.fn(*self.inputs[key_of(step)])
+        coro = step.node.run.fn(**self.inputs[key_of(step)])
         try:
             coro.send(None)
         except StopIteration as end:
@@ -83,7 +88,7 @@ class Session:
             return
         if step.node.graph is None:
             self.live[key_of(step)] = step
-            self.inputs[key_of(step)] = step.node.binder.values(core, step, None)
+            self.inputs[key_of(step)] = step.node.binder.inputs(core, step, None)
             return
         inputs = step.node.binder.inputs(core, step, None)
         core.graph_entered(step, next(iter(inputs.values()), None), 0.0)

@@ -78,6 +78,8 @@ class _Draft:
     """Names left, shared with the graphs inside."""
     nodes: list[Node] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
+    failing: set[str] = field(default_factory=set)
+    """Nodes whose failure leads somewhere, and which had better fail now and then."""
 
     def chance(self, percent: int) -> bool:
         """Draw a yes or no."""
@@ -143,6 +145,12 @@ class _Draft:
             errors = self.pick(((Boom,), (Exception,), (Bang, Crash)))
             when = Always(self.chance(50)) if self.chance(20) else None
             self.links.append(Edge(src, dst, when, errors, into))
+            self.failing.add(src)
+            others = [other for one, other in ways if one != src and (src, other) not in ways]
+            if others and self.chance(40):
+                other = self.pick(others)
+                ways.add((src, other))
+                self.links.append(Edge(src, other, None, self.pick(((Exception,), (Boom,)))))
         else:
             self.links.append(Edge(src, dst, into=into))
 
@@ -240,7 +248,7 @@ class _Draft:
             region = layout.regions[layout.home[node.name]]
             forward = region.forward(node.name)
             back = [arc for arc in region.arcs if arc.dst == node.name and arc not in forward]
-            if self.flavour.races and len(forward) > 1 and self.chance(35):
+            if self.flavour.races and len(forward) + len(back) > 1 and self.chance(60 if len(back) > 1 else 35):
                 join: Literal["any"] | int = "any" if self.chance(60) else self.draw(st.integers(1, len(forward)))
                 self.change(node.name, join=join, cancel_rest=self.chance(40))
             if self.flavour.failures and self.chance(20):
@@ -259,11 +267,11 @@ class _Draft:
             work = replace(work, length=2)  # an empty list has travelled no way: loops would not end by it
         if work.makes == "number" and self.chance(5):
             work = replace(work, makes="nothing")
-        if self.flavour.failures and self.chance(20):
+        if self.flavour.failures and self.chance(60 if node.name in self.failing else 15):
             fails = Mod(self.pick((2, 3, 1)), 0)
             work = replace(work, fails=fails, error=self.pick((Boom, Bang, Crash)))
         if state is not None:
-            written = tuple(one for one in state.fields if self.chance(30))
+            written = tuple(one for one in state.fields if self.chance(40 if one.kind != "last" else 20))
             if not node.side and work.makes != "nothing":
                 work = replace(work, writes=written)
             work = replace(work, reads=self.chance(40))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from graphrt import RunEvent
 from tests.properties.building import build
-from tests.properties.comparing import at_once, promised, seen, settled
+from tests.properties.comparing import at_once, brings_the_same, promised, seen, settled
 from tests.properties.description import Graph, Outcome, StepKey, plain
 from tests.properties.driver import Session, continue_from, drive
 from tests.properties.graphs import VALUE, Flavour, graphs
@@ -48,6 +48,7 @@ def test_core_and_reference_agree_at_every_completion(graph: Graph, seed: int) -
         assume(not at_once(judge))
         assert not session.over
         assert session.running() == judge.running()
+        assert all(brings_the_same(judge, key, session.given(key)) for key in judge.running())
         ran.update(judge.running())
         key = pick(judge.running())
         judge.finish(key)

@@ -56,6 +56,16 @@ def test_any_join_runs_on_the_first_and_the_loser_is_waited_for() -> None:
     assert run.run.status == "succeeded"
 
 
+def test_late_arrival_at_a_join_in_an_inner_cycle_that_is_over_is_dropped() -> None:
+    """The join fires in round 1.1 on its edge from START; a of round 1 ends when all of round 1.1 has ended."""
+    nodes = [node("a"), node("b", join="any"), node("c")]
+    links = [Edge("b", "a", lambda value: value == 1), Edge("b", "b", never), Edge("b", "END", reach(3))]
+    run = Hand(graph(nodes, edges("START a b", "START b", "a c b"), links))
+    run.end("b@1.1", "a@2", "a@1")
+    assert run.running == ["b@2.1", "c@1", "c@2"]
+    assert run.rest().outputs == {"b": 3}
+
+
 def test_join_of_two_takes_values_in_declaration_order() -> None:
     nodes = [node("a", say(1)), node("b", say(2)), node("c", say(3)), node("j", count, join=2)]
     run = Hand(graph(nodes, edges("START a j END", "START b j", "START c j")))
@@ -196,6 +206,15 @@ def test_number_of_a_header_counts_in_round_one_only() -> None:
     assert run.rest().status == "succeeded"
 
 
+def test_header_with_a_number_waits_for_every_back_edge() -> None:
+    nodes = [node("h", join=1), node("x"), node("y")]
+    links = [Edge("x", "h", under(3)), Edge("y", "h", under(3)), Edge("x", "END", reach(3))]
+    run = Hand(graph(nodes, edges("START h x", "h y"), links)).end("h@1", "x@1")
+    assert run.running == ["y@1"]
+    run.end("y@1")
+    assert run.inputs("h@2") == {"value": 0, "x": 2, "y": 2}
+
+
 def test_edge_into_the_middle_of_a_cycle_counts_in_round_one_only() -> None:
     run = Hand(graph("a h x", edges("START h x", "START a x"), Edge("x", "h", under(4)), Edge("x", "END", reach(4))))
     run.end("h@1")
@@ -303,6 +322,14 @@ def test_entry_three_cycles_deep_is_passed_over_once_in_the_second_outer_round()
     assert run.state("y@2.1.1") == "never"
     assert run.inputs("x@2.1.1") == {"h": 4}
     run.rest()
+
+
+def test_header_of_an_inner_cycle_keeps_the_values_of_the_outer_round() -> None:
+    run = nested()
+    run.end("b", "o@1", "p@1.1", "q@1.1")
+    assert run.inputs("p@1.2") == {"o": 1, "q": 3}
+    run.end("p@1.2", "q@1.2", "r@1", "o@2")
+    assert run.inputs("p@2.1") == {"o": 7}
 
 
 def test_round_may_start_before_the_header_of_the_round_before() -> None:

@@ -38,7 +38,7 @@ def scope_done(core: RunCore, scope: Scope) -> None:
     except GraphError as error:
         core.fail_scope(scope, error, None)
         return
-    scope.over = True
+    scope.close()
     holder = scope.holder
     if holder is None:
         outcome = Outcome(RunStatus.SUCCEEDED, None, None)

@@ -276,7 +276,8 @@ def _back(core: RunCore, edge: CompiledEdge, frame: Frame, step: Step | None, va
         if frame.back is None:
             frame.back = []
         frame.back.append((edge, step, value))
-    if frame.back and (not frame.back_pending or edge.dst.quorum == 1):
+    decl = edge.dst.decl
+    if frame.back and (not frame.back_pending or (decl is not None and decl.join == "any")):
         activation.due = frame.back
         core.due.append(activation)
 

@@ -71,7 +71,7 @@ def open_item(core: RunCore, run: MapRun, value: Any) -> None:
     scope.map_run = run
     scope.index = run.opened
     scope.graph = around.graph
-    scope.limits = (*around.limits, run.limit)
+    scope.limits = run.limits
     scope.counters = around.counters
     run.children[scope.index] = scope
     run.opened += 1
@@ -84,8 +84,8 @@ def item_done(core: RunCore, scope: Scope) -> None:
     run = scope.map_run
     assert run is not None
     del run.children[scope.index]
-    scope.over = True
     entries = scope.entries
+    scope.close()
     if entries or not run.map.gathers:
         run.given += 1
     if entries:

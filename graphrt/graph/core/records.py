@@ -247,6 +247,13 @@ class Scope(Frame):
         self.counters: tuple[StepLimit, ...] = ()
         self.span: Any = None
 
+    def close(self) -> None:
+        """Note that all has ended well, and let go of what only work needs: its steps keep a scope for its name."""
+        self.over = True
+        self.live.clear()
+        self.pending.clear()
+        self.arrived = self.inner = self.exits = self.entries = self.ends = None
+
     @property
     def path(self) -> str:
         """Readable and different for every scope of a run: `outline[3]/section`; empty for the root."""
@@ -287,6 +294,7 @@ class MapRun:
         "given",
         "items",
         "limit",
+        "limits",
         "map",
         "opened",
         "results",
@@ -310,6 +318,8 @@ class MapRun:
         self.given = 0
         """Items that delivered a value."""
         self.limit = Slots(map_.max_concurrency)
+        self.limits = (*self.frame.scope.limits, self.limit)
+        """Slots that a function needs to run in an item."""
         self.closed = False
         self.aborted = False
 

@@ -298,8 +298,10 @@ class RunCore(Telling):
         return run
 
     def item_arrived(self, run: MapRun, value: Any, now: float) -> None:
-        """Say that an iterator has yielded its next item."""
+        """Say that an iterator has yielded its next item; nothing comes of it once the map or its scope was given up."""
         self.now = now
+        if run.aborted or run.frame.scope.dead:
+            return
         if isinstance(run.items, list):
             run.items.append(value)
         maps.open_item(self, run, value)

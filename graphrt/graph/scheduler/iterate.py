@@ -47,8 +47,8 @@ async def iterate(work: Work) -> None:
                 value = await drive(reader.__anext__(), work.context, run.suspended)
             except StopAsyncIteration:
                 break
-            if target.aborted or target.closed:
-                break
+            if target.aborted or target.closed or target.frame.scope.dead:
+                return  # nobody wants its items any more
             if index < stored:
                 _same_item(step, target, index, value)
             else:
@@ -79,6 +79,8 @@ async def _room(work: Work, target: MapRun) -> None:
             entry = (target, event)
             run.sources.append(entry)
             work.give_slots()
+            if run.graceful:
+                run.settle()
             run.suspended()
             try:
                 await event.wait()

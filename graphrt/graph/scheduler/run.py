@@ -88,7 +88,6 @@ class GraphScheduler:
         """Iterators that wait for room, with what wakes them."""
         self.gate: Callable[[], Awaitable[None] | None] | None = None
         """Asked before a step starts; what it gives is awaited: the reader of the stream is behind."""
-        self.ended = anyio.Event()
         self.deltas = 0
         self._cancelled: type[BaseException] = anyio.get_cancelled_exc_class()
         self._thread = threading.get_ident()
@@ -157,7 +156,6 @@ class GraphScheduler:
         finally:
             if self.observer is not None:
                 self.observer.run_ended(core.outcome)
-            self.ended.set()
 
     def _cancelled_outside(self) -> None:
         core = self.core
@@ -340,9 +338,14 @@ class GraphScheduler:
         if core.outcome is not None:
             if self._host_idle is not None:
                 self._host_idle.set()
-        elif self.graceful and not any(s.state is _RUNNING for s in self.live_steps()):
+        elif self.graceful and not core.root.dead and not self._at_work():
             core.cancel(None, time.time())
             self.settle()
+
+    def _at_work(self) -> bool:
+        """Whether a step is at work, and not a source that waits for room that no item makes any more."""
+        held_back = {run.source for run, _ in self.sources}
+        return any(step.state is _RUNNING and step not in held_back for step in self.live_steps())
 
     def _stop_steps(self) -> None:
         core = self.core

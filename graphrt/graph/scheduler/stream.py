@@ -78,6 +78,7 @@ class RunStream:
         self._ended = False
         self._interrupt: BaseException | None = None
         self._run: GraphScheduler | None = None
+        self._over: anyio.Event
         self._tasks: TaskGroup | None = None
         self.dropped = 0
         """Oldest events given up because nobody had begun to read when the buffer was full."""
@@ -88,6 +89,7 @@ class RunStream:
             raise GraphError("this stream has been entered before", hint="call stream() again for a new run")
         self._run = self._begin(self._put)
         self._run.gate = self._gate
+        self._over = anyio.Event()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._drive)
@@ -121,6 +123,7 @@ class RunStream:
             if outcome is not None and outcome.error is not None and not isinstance(outcome.error, Exception):
                 self._interrupt = outcome.error
             self._wake()
+            self._over.set()
 
     @property
     def _scheduler(self) -> GraphScheduler:
@@ -209,12 +212,13 @@ class RunStream:
 
     async def wait(self) -> RunResult:
         """Wait for the end without reading the events, and give the result; raises as `result`."""
+        run = self._scheduler
         self._reading = False
         self._open_gate()
-        await self._scheduler.ended.wait()
-        while not self._ended:
-            await anyio.lowlevel.checkpoint()
-        return self.result
+        await self._over.wait()
+        self._seen = True
+        self._raise()
+        return RunResult(run)
 
     @property
     def run_id(self) -> str:
@@ -255,7 +259,7 @@ class RunStream:
         self._reading = False
         self._open_gate()
         with anyio.move_on_after(wait):
-            await run.ended.wait()
+            await self._over.wait()
         outcome = run.core.outcome
         if outcome is None:
             return CancelAnswer("stopping", RunStatus.RUNNING, tuple(s.ref for s in run.live_steps()))
