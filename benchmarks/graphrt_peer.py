@@ -362,7 +362,7 @@ def fan_of_graphs():
     return w.compile()
 
 
-def wide(n):
+def wide(n, **options):
     """Fifteen fields of state, six with reducers, written and read for *n* rounds."""
     from pydantic import Field, create_model, field_validator
 
@@ -406,7 +406,7 @@ def wide(n):
     async def begin(messages: list):
         return Update(0, messages=messages)
 
-    w = Workflow("wide", state=State, max_rounds=10 * n)
+    w = Workflow("wide", state=State, max_rounds=10 * n, **options)
     w.add_node("begin", begin)
     w.add_node("one", node("messages", ["trigger_events", "medium"]))
     w.add_node("two", node("trigger_events", ["autoresponse", "issue"]))
@@ -445,7 +445,9 @@ def W11(h):
             )
         hi = ["hi?" * 10, True, 1, 6327816386138, None] * 5
         messages = [{str(i) * 10: {str(j) * 10: hi for j in range(5)} for i in range(5)}]
-        await cell("wide_state_25x300_pydantic_ms", wide(300), messages, lambda r: len(r.state.messages) > 300)
+        grown = lambda r: len(r.state.messages) > 300  # noqa: E731
+        await cell("wide_state_25x300_pydantic_ms", wide(300), messages, grown)
+        await cell("wide_state_25x300_pydantic_ms_uncopied", wide(300, copy_values=False), messages, grown)
         for calls in (10, 100):
             await cell(
                 f"react_agent_{calls}x_ms", agent(calls), "hi?", lambda r, c=calls: len(r.messages) == 2 + 2 * c

@@ -13,6 +13,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from graphrt.cli import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
@@ -107,7 +109,8 @@ class Progress:
             return self._change(key, state=state, detail="") if is_last else None
         if state is None or data.get("handled"):
             return None
-        return self._change(key, state=state, detail=str(data.get("error", "")))
+        error = data.get("error")
+        return self._change(key, state=state, detail="" if error is None else one_line(error))
 
     def _key(self, step: StepRef) -> str | None:
         """Find the row that a step belongs to: that of its question, or of the node of the root around it."""
@@ -152,7 +155,7 @@ _DETAILS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "custom.plan.refused": lambda data: f"refused: {'; '.join(data['problems'])}",
     "custom.plan.accepted": lambda data: f"{len(data['steps'])} questions",
     "tool.call.started": _call,
-    "attempt.failed": lambda data: f"tries again after: {data.get('error')}",
+    "attempt.failed": lambda data: f"tries again after: {one_line(data['error'])}",
 }
 """What an event says of the row that it belongs to."""
 
@@ -210,7 +213,7 @@ class LiveView:
         self.progress.update(event)
 
     def _render(self) -> RenderableType:
-        table = Table.grid(padding=(0, 1))
+        table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(width=2)
         table.add_column(ratio=3, overflow="fold")
         table.add_column(ratio=2, overflow="ellipsis", no_wrap=True, style="dim")

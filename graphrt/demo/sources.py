@@ -63,7 +63,7 @@ def choose_model(
     if not base_url:
         return ChosenModel(provider, name, is_stand_in=False)
     # A server of one's own may have a small model, which without a limit can go on for ever.
-    return ChosenModel(provider, name, is_stand_in=False, temperature=0.2, max_tokens=600)
+    return ChosenModel(provider, name, is_stand_in=False, temperature=0.2, max_tokens=400)
 
 
 @contextmanager

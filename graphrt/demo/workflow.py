@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from graphrt.cli import one_line
 from graphrt.config import RetryConfig
 from graphrt.demo import prompts
 from graphrt.demo.documents import Documents, document_tools
@@ -136,7 +137,7 @@ class _Nodes:
     async def collect(self, answers: list[str | Failure], wave: list[Assignment], state: Research) -> Update[int]:
         """Note what the wave found, and say how many steps are left."""
         findings = [
-            Finding(step=each.step, problem=f"{type(answer.error).__name__}: {answer.error}")
+            Finding(step=each.step, problem=one_line(answer.error))
             if isinstance(answer, Failure)
             else Finding(step=each.step, answer=answer.strip())
             for each, answer in zip(wave, answers, strict=True)

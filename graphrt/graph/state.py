@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from graphrt.errors import GraphError
 from graphrt.graph.history import History, link, links, merge
-from graphrt.graph.values import copy_value
+from graphrt.graph.values import copy_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -148,7 +148,7 @@ def read(
     """
     known = values = _fold(history, spec, cache)
     if copies:
-        values = {name: copy_value(value, where=where, warned=warned) for name, value in values.items()}
+        values = copy_values(values, where=where, warned=warned)
     return spec.instance(dict(values) if values is known else values)
 
 
@@ -186,9 +186,8 @@ def apply_write(
     written: dict[str, Any] = {}
     after: dict[str, Any] = {}
     before: dict[str, Any] | None = None
-    for name, given in fields.items():
+    for name, value in (copy_values(fields, where=label, warned=warned) if copies else fields).items():
         field = spec.field(name, label)
-        value = copy_value(given, where=label, warned=warned) if copies else given
         if field.reducer is None:
             after[name] = written[name] = field.convert(value, label)
         else:

@@ -14,7 +14,7 @@ from types import BuiltinFunctionType, EllipsisType, FunctionType, ModuleType, N
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 
 class SharedValueWarning(UserWarning):
@@ -129,8 +129,23 @@ def copy_value(value: Any, *, where: str, warned: set[tuple[str, type]] | None) 
         return copying.share(value, error)
 
 
+def copy_values(values: Mapping[str, Any], *, where: str, warned: set[tuple[str, type]] | None) -> dict[str, Any]:
+    """Copy several values for one reader, as `copy_value` does: what two of them hold stays one object."""
+    copying = _Copying(where, warned)
+    copies = {}
+    for name, value in values.items():
+        try:
+            copies[name] = copying.copy(value)
+        except SharedValueWarning:  # where warnings are errors
+            raise
+        except Exception as error:  # noqa: BLE001  # as above
+            copies[name] = copying.share(value, error)
+            copying = _Copying(where, warned)  # no half-made copy may be found
+    return copies
+
+
 class _Copying:
-    """One call of `copy_value`."""
+    """One call of `copy_value` or `copy_values`."""
 
     __slots__ = ("memo", "warned", "where")
 
@@ -325,4 +340,4 @@ def _contents(value: Any) -> Iterable[Any]:
     return [*value.__dict__.values(), *(value.__pydantic_extra__ or {}).values()]
 
 
-__all__ = ["SharedValueWarning", "copy_value", "is_immutable"]
+__all__ = ["SharedValueWarning", "copy_value", "copy_values", "is_immutable"]

@@ -72,6 +72,17 @@ async def test_terminal_shows_the_rows_and_the_text_as_it_comes(events: list[Run
     assert "Bees eat nectar." in shown
 
 
+def test_long_detail_takes_no_room_from_the_title() -> None:
+    out = io.StringIO()
+    view = LiveView(Console(file=out, force_terminal=True, width=80, height=40, color_system=None))
+    with view:
+        view.show(event("custom.research", "question", "wave#1[0]", id="s1", question="Why not?", again=False))
+        view.show(event("step.failed", "researcher", "wave#1[0]", error=GraphError("x" * 500), handled=False))
+    last = out.getvalue().splitlines()[-1]
+    assert "no Why not?" in last
+    assert "xxxx" in last
+
+
 def test_refused_plan_and_failed_question_are_told() -> None:
     progress = Progress()
     progress.update(event("step.started", "planner"))

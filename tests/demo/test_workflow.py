@@ -150,7 +150,7 @@ async def test_failed_research_is_named_in_the_report_and_fails_nothing_else(roo
 
     result, _ = await run(root, Model(TWO, research=research))
     assert result.status == "succeeded"
-    assert "## Not answered\n\n- Do ants have wings?\n  LlmError: no luck" in result.output
+    assert "## Not answered\n\n- Do ants have wings?\n  no luck\n" in result.output
     assert "from 1 of 2 questions" in result.output
     assert "bees.md:5" in result.output
 
@@ -170,7 +170,7 @@ async def test_run_without_any_answer_fails(root: Path) -> None:
     result, _ = await run(root, Model(TWO, research=lambda _: LlmError("no luck", LlmErrorKind.UNAUTHORIZED)))
     assert result.status == "failed"
     assert isinstance(result.error, GraphrtError)
-    assert "no question could be researched: LlmError: no luck" in str(result.error)
+    assert "no question could be researched: no luck" in str(result.error)
 
 
 async def test_answer_without_a_source_is_sent_back_once_and_then_marked(root: Path) -> None:

@@ -57,5 +57,7 @@ async def test_a_round_waits_for_its_side_node_and_the_next_round_does_not() -> 
     events: list[RunEvent] = []
     with anyio.fail_after(10):
         await loop.run(0, on_event=events.append)
-    assert sorted(rounds_of(events)) == sorted((f"round.{word}", n) for n in (1, 2) for word in ("started", "completed"))
+    assert sorted(rounds_of(events)) == sorted(
+        (f"round.{word}", n) for n in (1, 2) for word in ("started", "completed")
+    )
     assert rounds_of(events)[:2] == [("round.started", 1), ("round.started", 2)]

@@ -125,7 +125,12 @@ async def live_through(graph: CompiledGraph, trouble: Trouble, on_ask: Any = Non
     """Run *graph* as *trouble* says, and look at it from all sides."""
     events: list[RunEvent] = []
     stream = graph.stream(
-        VALUE, timeout=trouble.timeout, max_concurrency=trouble.concurrency, check=False, on_event=events.append, on_ask=on_ask
+        VALUE,
+        timeout=trouble.timeout,
+        max_concurrency=trouble.concurrency,
+        check=False,
+        on_event=events.append,
+        on_ask=on_ask,
     )
 
     async def disturb() -> None:

@@ -27,8 +27,8 @@ def test_every_state_has_its_row_and_final_states_lead_nowhere() -> None:
 
 
 def test_picture_shows_every_legal_move_and_no_other() -> None:
-    lines = state_diagram().splitlines()
-    drawn = {tuple(line.split(" --> ")) for line in (raw.strip() for raw in lines) if " --> " in line and "[*]" not in line}
+    moves = [line.strip() for line in state_diagram().splitlines() if " --> " in line and "[*]" not in line]
+    drawn = {tuple(move.split(" --> ")) for move in moves}
     assert drawn == {(b.value, a.value) for b, following in LEGAL_MOVES.items() for a in following}
 
 

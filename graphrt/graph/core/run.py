@@ -298,7 +298,7 @@ class RunCore(Telling):
         return run
 
     def item_arrived(self, run: MapRun, value: Any, now: float) -> None:
-        """Say that an iterator has yielded its next item; nothing comes of it once the map or its scope was given up."""
+        """Say that an iterator has yielded its next item; it is dropped once the map or its scope was given up."""
         self.now = now
         if run.aborted or run.frame.scope.dead:
             return

@@ -199,9 +199,10 @@ def _note(steps: Sequence[Step], state: NodeState) -> str | None:
 
 
 def _seconds(seconds: float) -> str:
-    if seconds < 0.001:
-        return f"{seconds * 1e6:.0f} \N{MICRO SIGN}s"
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    millis = seconds * 1000
+    if millis < 1:
+        return f"{millis * 1000:.0f} \N{MICRO SIGN}s"
+    return f"{millis:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 
