@@ -449,9 +449,7 @@ def W11(h):
         await cell("wide_state_25x300_pydantic_ms", wide(300), messages, grown)
         await cell("wide_state_25x300_pydantic_ms_uncopied", wide(300, copy_values=False), messages, grown)
         for calls in (10, 100):
-            await cell(
-                f"react_agent_{calls}x_ms", agent(calls), "hi?", lambda r, c=calls: len(r.messages) == 2 + 2 * c
-            )
+            await cell(f"react_agent_{calls}x_ms", agent(calls), "hi?", lambda r, c=calls: len(r.messages) == 2 + 2 * c)
         return out
 
     return h.run(main)

@@ -184,9 +184,7 @@ class AgentError(GraphrtError):
 
     kind: ClassVar[AgentErrorKind] = AgentErrorKind.OTHER
 
-    def __init__(
-        self, message: str = "", *, cause: BaseException | None = None, hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str = "", *, cause: BaseException | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         if cause is not None:
             self.__cause__ = cause
@@ -402,12 +400,8 @@ class EnvBuildError(ResolveError):
 class BuildError(GraphrtError):
     """A builder was given things that do not fit together; ``problems`` has one entry for each."""
 
-    def __init__(
-        self, message: str = "", *, problems: Sequence[BaseException] = (), hint: str | None = None
-    ) -> None:
-        text = "; ".join(
-            [message] * bool(message) + [getattr(each, "message", str(each)) for each in problems]
-        )
+    def __init__(self, message: str = "", *, problems: Sequence[BaseException] = (), hint: str | None = None) -> None:
+        text = "; ".join([message] * bool(message) + [getattr(each, "message", str(each)) for each in problems])
         super().__init__(text, hint=hint)
         self.problems = tuple(problems)
 

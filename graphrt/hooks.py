@@ -113,9 +113,7 @@ class HookExecutor:
         self._hooks: dict[HookEvent, tuple[_Registered, ...]] = {}
         self._span = span
 
-    def register(
-        self, event: HookEvent, hook: Hook, *, name: str | None = None, critical: bool = False
-    ) -> None:
+    def register(self, event: HookEvent, hook: Hook, *, name: str | None = None, critical: bool = False) -> None:
         """Add *hook*, a function or an async function, to *event*.
 
         A *critical* hook's exception ends what it was called from; any other hook's is logged and passed
@@ -136,9 +134,7 @@ class HookExecutor:
         """List the hooks of *event*, in the order in which they are called."""
         return tuple(entry.name for entry in self._hooks.get(HookEvent(event), ()))
 
-    async def execute(
-        self, event: HookEvent, ctx: HookContext, *, span: HookSpan | None = None
-    ) -> HookResult:
+    async def execute(self, event: HookEvent, ctx: HookContext, *, span: HookSpan | None = None) -> HookResult:
         """Call the hooks of *event*, one after another, until one blocks.
 
         A hook blocks by returning ``HookResult.block(reason)`` or by raising ``HookBlockedError``, and only
@@ -159,9 +155,7 @@ class HookExecutor:
                 continue
             if event in _BLOCKABLE:
                 return result
-            log.warning(
-                "hook %r tried to block %s, which cannot be blocked: %s", entry.name, event, result.reason
-            )
+            log.warning("hook %r tried to block %s, which cannot be blocked: %s", entry.name, event, result.reason)
         return HookResult.ok()
 
 

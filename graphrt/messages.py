@@ -102,9 +102,7 @@ class ToolCall(BaseModel):
         error: str | None = None,
         raw_arguments: str | None = None,
     ) -> None:
-        super().__init__(
-            id=id, name=name, arguments=arguments or {}, error=error, raw_arguments=raw_arguments
-        )
+        super().__init__(id=id, name=name, arguments=arguments or {}, error=error, raw_arguments=raw_arguments)
 
 
 class TokenUsage(BaseModel):
@@ -139,9 +137,7 @@ class TokenUsage(BaseModel):
         if self.total_tokens is not None:
             return self.total_tokens
         return (
-            None
-            if self.input_tokens is None or self.output_tokens is None
-            else self.input_tokens + self.output_tokens
+            None if self.input_tokens is None or self.output_tokens is None else self.input_tokens + self.output_tokens
         )
 
 
@@ -167,9 +163,7 @@ class Message(BaseModel):
         tool_call_id: str | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            role=role, content=content, tool_calls=list(tool_calls), tool_call_id=tool_call_id, name=name
-        )
+        super().__init__(role=role, content=content, tool_calls=list(tool_calls), tool_call_id=tool_call_id, name=name)
 
     @classmethod
     def system(cls, text: str) -> Message:

@@ -138,12 +138,7 @@ def _check_seconds(name: str, value: object) -> None:
 
 
 def _check_number(name: str, value: object, unit: str = "") -> None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not math.isfinite(value)
-        or value < 0
-    ):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         raise ConfigError(f"{name} is {value!r}, which is not a finite number{unit} of at least 0")
 
 

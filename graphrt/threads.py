@@ -38,9 +38,7 @@ IDLE_SECONDS: Final = 10.0
 _END: Final = object()
 
 
-async def run_in_thread(
-    fn: Callable[[*Ts], T], *args: *Ts, on_abandon: Callable[[], object] | None = None
-) -> T:
+async def run_in_thread(fn: Callable[[*Ts], T], *args: *Ts, on_abandon: Callable[[], object] | None = None) -> T:
     """Call *fn* in a worker thread, in a copy of the current context, and wait for what it returns.
 
     There is no upper bound on threads: limits belong to the caller. A cancelled task leaves at once, and its

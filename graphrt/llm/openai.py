@@ -93,9 +93,7 @@ class OpenAIProvider(LLMProvider):
             completion = await client.chat.completions.create(**request)
         return _validated(_read_reply(completion), kwargs.get("response_format"))
 
-    async def stream(
-        self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any
-    ) -> AsyncIterator[LLMDelta]:
+    async def stream(self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any) -> AsyncIterator[LLMDelta]:
         """Ask the model and give its reply in pieces; the last one holds the whole reply.
 
         Usage is asked for as well; ``stream_options=None`` leaves that out, for servers that do not know it.
@@ -106,9 +104,7 @@ class OpenAIProvider(LLMProvider):
         client = self._client if self._own is None else await self._own.get()
         asked = {"stream_options": {"include_usage": True}, **kwargs}
         with _sdk_errors():
-            stream = await client.chat.completions.create(
-                **self._request(messages, tools, asked), stream=True
-            )
+            stream = await client.chat.completions.create(**self._request(messages, tools, asked), stream=True)
         reply = _StreamedReply()
         chunks = _chunks(stream)
         try:
@@ -130,9 +126,7 @@ class OpenAIProvider(LLMProvider):
         if self._own is not None:
             await self._own.aclose()
 
-    def _request(
-        self, messages: Sequence[Message], tools: Tools, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _request(self, messages: Sequence[Message], tools: Tools, params: Mapping[str, Any]) -> dict[str, Any]:
         request: dict[str, Any] = {name: value for name, value in params.items() if value is not None}
         request.setdefault("model", self.model)
         request["messages"] = request_messages(messages)

@@ -78,9 +78,7 @@ class LLMProvider(ABC):
             LlmError: The model could not be asked; its kind says why.
         """
 
-    async def stream(
-        self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any
-    ) -> AsyncIterator[LLMDelta]:
+    async def stream(self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any) -> AsyncIterator[LLMDelta]:
         """Ask the model and give its reply in pieces; the last one holds the whole reply.
 
         Unless a provider overrides it, the text comes in one piece. Who leaves the iterator early has to
@@ -94,9 +92,7 @@ class LLMProvider(ABC):
             yield LLMDelta(text=response.content)
         yield LLMDelta(usage=response.usage, response=response)
 
-    async def chat_stream(
-        self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any
-    ) -> AsyncIterator[str]:
+    async def chat_stream(self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any) -> AsyncIterator[str]:
         """Ask the model and give the text of its reply in pieces, as ``stream`` does.
 
         Raises:

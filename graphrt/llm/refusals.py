@@ -66,9 +66,7 @@ def refusal(
     kind = _kind(status, " ".join((*words, text, body if isinstance(body, str) else "")))
     said = body if isinstance(body, str) else text_field(body, "message")
     message = f"the provider refused: {said or text}"
-    return LlmError(
-        message, kind, retry_after=retry_after(headers or {}), status=status, hint=_HINTS.get(kind)
-    )
+    return LlmError(message, kind, retry_after=retry_after(headers or {}), status=status, hint=_HINTS.get(kind))
 
 
 def _kind(status: int | None, words: str) -> LlmErrorKind:

@@ -62,9 +62,7 @@ class ScriptedProvider(LLMProvider):
         entry = await self._next(messages, tools, kwargs)
         return entry if isinstance(entry, LLMResponse) else _whole(entry)
 
-    async def stream(
-        self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any
-    ) -> AsyncIterator[LLMDelta]:
+    async def stream(self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any) -> AsyncIterator[LLMDelta]:
         """Give the next entry of the script piece by piece.
 
         Raises:

@@ -133,16 +133,12 @@ def _unknown(call: ToolCall, known: Iterable[str]) -> ToolResult:
     return ToolResult.error(f"unknown tool {call.name!r}; the tools are: {names}", kind=ToolErrorKind.UNKNOWN)
 
 
-def _not_executed(
-    call: ToolCall, reason: str, kind: ToolErrorKind, cause: BaseException | None = None
-) -> ToolResult:
+def _not_executed(call: ToolCall, reason: str, kind: ToolErrorKind, cause: BaseException | None = None) -> ToolResult:
     return ToolResult.error(f"tool {call.name!r} was not executed: {reason}", kind=kind, cause=cause)
 
 
 def _denied(call: ToolCall, decision: PermissionDecision) -> ToolResult:
-    return _not_executed(
-        call, f"permission denied: {decision.reason or 'no reason given'}", ToolErrorKind.DENIED
-    )
+    return _not_executed(call, f"permission denied: {decision.reason or 'no reason given'}", ToolErrorKind.DENIED)
 
 
 def _in_words(error: BaseException) -> str:
@@ -216,18 +212,14 @@ class _Turn:
 class ToolExecutor(ABC):
     """Answer the tool calls of one reply, without a graph."""
 
-    def __init__(
-        self, registry: ToolRegistry, *, timeout: float | None = None, approve: Approve | None = None
-    ) -> None:
+    def __init__(self, registry: ToolRegistry, *, timeout: float | None = None, approve: Approve | None = None) -> None:
         """Take the tools, whose registry says who permits; the rest is that of ``answer_call``."""
         self._registry = registry
         self._timeout = timeout
         self._approve = approve
 
     @abstractmethod
-    async def execute(
-        self, calls: Sequence[ToolCall], ctx: ToolContext[Any] | None = None
-    ) -> list[ToolResult]:
+    async def execute(self, calls: Sequence[ToolCall], ctx: ToolContext[Any] | None = None) -> list[ToolResult]:
         """Answer each call; the results are in the order of the calls, whichever ended first."""
 
     async def _answer(self, call: ToolCall, ctx: ToolContext[Any] | None) -> ToolResult:
@@ -245,9 +237,7 @@ class ToolExecutor(ABC):
 class SequentialToolExecutor(ToolExecutor):
     """Answer one call after the other."""
 
-    async def execute(
-        self, calls: Sequence[ToolCall], ctx: ToolContext[Any] | None = None
-    ) -> list[ToolResult]:
+    async def execute(self, calls: Sequence[ToolCall], ctx: ToolContext[Any] | None = None) -> list[ToolResult]:
         """Answer each call, in order."""
         return [await self._answer(call, ctx) for call in calls]
 
@@ -255,9 +245,7 @@ class SequentialToolExecutor(ToolExecutor):
 class ParallelToolExecutor(ToolExecutor):
     """Answer all calls at once; a tool that is ``exclusive`` runs alone."""
 
-    async def execute(
-        self, calls: Sequence[ToolCall], ctx: ToolContext[Any] | None = None
-    ) -> list[ToolResult]:
+    async def execute(self, calls: Sequence[ToolCall], ctx: ToolContext[Any] | None = None) -> list[ToolResult]:
         """Answer each call; the results are in the order of the calls, whichever ended first.
 
         A failing tool leaves the others alone. What passes through ``answer_call`` cancels them, and is

@@ -186,9 +186,7 @@ def _name_of(fn: Callable[..., Any]) -> str:
         fn = fn.func
     name = str(getattr(fn, "__name__", type(fn).__name__))
     if name == "<lambda>":
-        raise ToolError(
-            "a lambda has no name for a model to use", ToolErrorKind.REGISTRATION, hint="give id="
-        )
+        raise ToolError("a lambda has no name for a model to use", ToolErrorKind.REGISTRATION, hint="give id=")
     return name
 
 

@@ -43,9 +43,7 @@ class ToolRegistry:
             return self._parent.permission_checker
         return self._checker
 
-    def register(
-        self, tool: Tool | Callable[..., Any], *, id: str | None = None, source: str | None = None
-    ) -> Tool:
+    def register(self, tool: Tool | Callable[..., Any], *, id: str | None = None, source: str | None = None) -> Tool:
         """Add a tool, or a function as one, and return it; also a decorator without arguments.
 
         Args:

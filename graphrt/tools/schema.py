@@ -155,9 +155,7 @@ def context_parameters(fn: Callable[..., object], context: type) -> list[str]:
     found: list[str] = []
     for name, parameter in inspect.signature(fn).parameters.items():
         annotation = parameter.annotation
-        if isinstance(
-            annotation, str
-        ):  # not evaluated: no other annotation of such a function need be readable
+        if isinstance(annotation, str):  # not evaluated: no other annotation of such a function need be readable
             annotation = context if annotation.partition("[")[0].split(".")[-1] == context.__name__ else None
         if _is_context(annotation, context):
             found.append(name)
@@ -189,11 +187,7 @@ def _parameters_of(fn: Callable[..., object], tool_id: str) -> list[inspect.Para
                 tool_id,
                 hint=_BRING_A_SCHEMA,
             )
-    if (
-        parameters
-        and parameters[0].name in ("self", "cls")
-        and parameters[0].annotation is inspect.Parameter.empty
-    ):
+    if parameters and parameters[0].name in ("self", "cls") and parameters[0].annotation is inspect.Parameter.empty:
         raise ToolError(
             f"tool {tool_id!r} is a method without its object",
             ToolErrorKind.REGISTRATION,

@@ -78,9 +78,8 @@ def test_long_detail_takes_no_room_from_the_title() -> None:
     with view:
         view.show(event("custom.research", "question", "wave#1[0]", id="s1", question="Why not?", again=False))
         view.show(event("step.failed", "researcher", "wave#1[0]", error=GraphError("x" * 500), handled=False))
-    last = out.getvalue().splitlines()[-1]
+    last = next(line for line in reversed(out.getvalue().splitlines()) if "xxxx" in line)
     assert "no Why not?" in last
-    assert "xxxx" in last
 
 
 def test_refused_plan_and_failed_question_are_told() -> None:

@@ -30,9 +30,7 @@ def completion(message: Mapping[str, Any], **rest: Any) -> dict[str, Any]:
 def chunk(delta: Mapping[str, Any] | None = None, *, finish_reason: str | None = None, **rest: Any) -> bytes:
     """A piece of a streamed reply, as server-sent event."""
     choices = [] if delta is None else [{"index": 0, "delta": dict(delta), "finish_reason": finish_reason}]
-    return event(
-        {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": "m-1"}, choices, rest
-    )
+    return event({"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": "m-1"}, choices, rest)
 
 
 def event(head: Mapping[str, Any], choices: list[dict[str, Any]], rest: Mapping[str, Any]) -> bytes:
@@ -87,9 +85,7 @@ class FakeServer:
 
     def client(self) -> openai.AsyncOpenAI:
         http_client = openai.DefaultAsyncHttpxClient(transport=httpx2.MockTransport(self._handle))
-        return openai.AsyncOpenAI(
-            api_key="test", base_url="http://test/v1", max_retries=0, http_client=http_client
-        )
+        return openai.AsyncOpenAI(api_key="test", base_url="http://test/v1", max_retries=0, http_client=http_client)
 
     def provider(self) -> OpenAIProvider:
         return OpenAIProvider(client=self.client())

@@ -223,9 +223,7 @@ def test_calls_without_index_and_id_are_told_apart_by_name() -> None:
 
 
 @given(st.lists(st.dictionaries(st.text(), st.integers(), max_size=3), min_size=1, max_size=4), st.data())
-def test_calls_come_out_however_they_are_cut_and_mixed(
-    arguments: list[dict[str, int]], data: st.DataObject
-) -> None:
+def test_calls_come_out_however_they_are_cut_and_mixed(arguments: list[dict[str, int]], data: st.DataObject) -> None:
     left = [list(json.dumps(each)) for each in arguments]
     begun: list[int] = []
     buffer = ToolCallBuffer()
@@ -250,9 +248,7 @@ async def test_streamed_reply_is_validated_too() -> None:
     class Answer(BaseModel):
         n: int
 
-    response = await reply_to(
-        chunk({"content": '{"n":'}), chunk({"content": " 3}"}), DONE, response_format=Answer
-    )
+    response = await reply_to(chunk({"content": '{"n":'}), chunk({"content": " 3}"}), DONE, response_format=Answer)
     assert response.parsed == Answer(n=3)
     with pytest.raises(LlmError, match="does not fit 'Answer'"):
         await reply_to(chunk({"content": "three"}), DONE, response_format=Answer)

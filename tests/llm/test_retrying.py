@@ -67,9 +67,7 @@ async def test_recoverable_failures_are_tried_again_after_growing_pauses(streami
     hooks = HookExecutor()
     hooks.register(HookEvent.ON_RETRY, heard.append)
     sleeps = Sleeps()
-    executor = RetryingExecutor(
-        inner, RetryConfig(max_retries=2, backoff_base=0.5), hooks=hooks, sleep=sleeps
-    )
+    executor = RetryingExecutor(inner, RetryConfig(max_retries=2, backoff_base=0.5), hooks=hooks, sleep=sleeps)
     assert (await answer_of(executor, streaming=streaming)).content == "yes"
     assert len(provider.calls) == 3
     assert sleeps == [0.5, 1.0]
@@ -117,9 +115,7 @@ async def test_last_error_surfaces_with_notes_on_the_models_before() -> None:
 
 async def test_retry_after_and_overload_lengthen_the_pause() -> None:
     sleeps = Sleeps()
-    _, inner = scripted(
-        fails(LlmErrorKind.OVERLOADED), fails(LlmErrorKind.RATE_LIMITED, retry_after=30), "yes"
-    )
+    _, inner = scripted(fails(LlmErrorKind.OVERLOADED), fails(LlmErrorKind.RATE_LIMITED, retry_after=30), "yes")
     await RetryingExecutor(inner, RetryConfig(), sleep=sleeps).execute(REQUEST)
     assert sleeps == [2.0, 30.0]
 

@@ -35,9 +35,7 @@ async def test_function_answers_from_the_request() -> None:
         await anyio.lowlevel.checkpoint()
         return LLMResponse(f"{messages[-1].content} at {kwargs['temperature']}")
 
-    provider = ScriptedProvider(
-        [later, lambda messages, tools, kwargs: str(len(messages)), lambda *_: LlmError("no")]
-    )
+    provider = ScriptedProvider([later, lambda messages, tools, kwargs: str(len(messages)), lambda *_: LlmError("no")])
     assert (await provider.chat(USER, temperature=0.5)).content == "hi at 0.5"
     assert (await provider.chat(USER)).content == "1"
     with pytest.raises(LlmError, match="no"):

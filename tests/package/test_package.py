@@ -61,8 +61,7 @@ def test_declared_packages_are_the_folders_on_disk() -> None:
         if ROOT / "graphrt" / "nodes" not in path.parents
     }
     nodes = {
-        ".".join(("graphrt", *path.parent.relative_to(ROOT).parts))
-        for path in (ROOT / "nodes").rglob("__init__.py")
+        ".".join(("graphrt", *path.parent.relative_to(ROOT).parts)) for path in (ROOT / "nodes").rglob("__init__.py")
     }
     declared = PROJECT["tool"]["setuptools"]["packages"]
     assert sorted(declared) == sorted(inside | nodes)

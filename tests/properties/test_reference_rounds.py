@@ -66,6 +66,15 @@ def test_late_arrival_at_a_join_in_an_inner_cycle_that_is_over_is_dropped() -> N
     assert run.rest().outputs == {"b": 3}
 
 
+def test_late_arrival_at_a_join_two_cycles_deep_is_dropped_when_both_rounds_are_over() -> None:
+    nodes = [node("s"), node("o"), node("b", join="any")]
+    links = [Edge("b", "b", never), Edge("b", "o", under(4)), Edge("b", "END", reach(4))]
+    run = Hand(graph(nodes, edges("START s b", "START o b"), links)).end("o@1", "b@1.1", "o@2")
+    assert run.running == ["b@2.1", "s"]
+    assert run.end("s").running == ["b@2.1"]
+    assert run.rest().outputs == {"b": 4}
+
+
 def test_join_of_two_takes_values_in_declaration_order() -> None:
     nodes = [node("a", say(1)), node("b", say(2)), node("c", say(3)), node("j", count, join=2)]
     run = Hand(graph(nodes, edges("START a j END", "START b j", "START c j")))

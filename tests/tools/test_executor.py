@@ -53,9 +53,7 @@ class Deny(PermissionChecker):
         self.denied = denied
         self.asked: list[tuple[str, Mapping[str, Any], str | None]] = []
 
-    async def check(
-        self, tool_id: str, arguments: Mapping[str, Any], ctx: ToolContext[Any]
-    ) -> PermissionDecision:
+    async def check(self, tool_id: str, arguments: Mapping[str, Any], ctx: ToolContext[Any]) -> PermissionDecision:
         self.asked.append((tool_id, arguments, ctx.tool_call_id))
         if tool_id in self.denied:
             return PermissionDecision.deny("only admins may")
@@ -201,9 +199,7 @@ async def test_failure_of_the_checker_is_raised_and_the_tool_is_not_executed() -
         (SyntaxError("bad"), "SyntaxError: bad"),
     ],
 )
-async def test_exception_of_a_tool_is_told(
-    error: Exception, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_exception_of_a_tool_is_told(error: Exception, text: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="graphrt"):
         result = await answer_call(failing(error), SAVE, ToolContext())
 
@@ -615,13 +611,9 @@ async def test_time_limit_of_the_executor_counts_for_each_call() -> None:
 
 
 def test_import_of_the_package_loads_nothing_that_is_not_asked_for() -> None:
-    script = (
-        "import sys, graphrt.tools; print(sorted({'pydantic', 'jsonschema', 'anyio'} & set(sys.modules)))"
-    )
+    script = "import sys, graphrt.tools; print(sorted({'pydantic', 'jsonschema', 'anyio'} & set(sys.modules)))"
 
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
 
     assert done.stdout == "[]\n", done.stderr
 
@@ -633,8 +625,6 @@ from graphrt.tools import function_tool
 function_tool(lambda a: a, id="same").check({"a": 1})
 print("jsonschema" in sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
 
     assert done.stdout == "False\n", done.stderr

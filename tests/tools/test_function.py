@@ -42,9 +42,7 @@ def properties_of(tool: FunctionTool[..., Any]) -> dict[str, Any]:
 
 def test_schema_comes_from_annotations_and_docstring() -> None:
     @function_tool
-    def search(
-        query: str, limit: Annotated[int, Field(ge=1)] = 5, kind: Literal["a", "b"] | None = None
-    ) -> list[str]:
+    def search(query: str, limit: Annotated[int, Field(ge=1)] = 5, kind: Literal["a", "b"] | None = None) -> list[str]:
         """Search the index.
 
         Args:

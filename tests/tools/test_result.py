@@ -88,15 +88,9 @@ def test_error_text_is_cleaned_as_well() -> None:
 
 @given(
     st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.text()
-        | st.text(st.characters(codec=None))
-        | st.binary(),
+        st.none() | st.booleans() | st.integers() | st.text() | st.text(st.characters(codec=None)) | st.binary(),
         lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(st.text(st.characters(codec=None)), inner, max_size=3)
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec=None)), inner, max_size=3)
         ),
         max_leaves=8,
     )

@@ -113,9 +113,7 @@ def test_error_raised_from_another_has_it_as_cause() -> None:
         (ValueError("odd"), OtherAgentError, AgentErrorKind.OTHER),
     ],
 )
-def test_wrapping_keeps_the_error_as_cause(
-    error: Exception, wrapper: type[AgentError], kind: AgentErrorKind
-) -> None:
+def test_wrapping_keeps_the_error_as_cause(error: Exception, wrapper: type[AgentError], kind: AgentErrorKind) -> None:
     wrapped = AgentError.wrap(error)
     assert type(wrapped) is wrapper
     assert wrapped.kind is kind

@@ -108,18 +108,14 @@ def test_budget_is_unlimited_until_it_is_limited() -> None:
     assert Budget(requests=0, cost=0.5).requests == 0
 
 
-@pytest.mark.parametrize(
-    "limit", [{"requests": -1}, {"tokens": 1.5}, {"tool_calls": True}, {"cost": math.nan}]
-)
+@pytest.mark.parametrize("limit", [{"requests": -1}, {"tokens": 1.5}, {"tool_calls": True}, {"cost": math.nan}])
 def test_budget_that_makes_no_sense_is_refused(limit: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(limit))):
         Budget(**limit)
 
 
 @given(
-    st.builds(
-        RetryPolicy, wait_initial=st.floats(0, 1e6), wait_max=st.floats(0, 1e6), jitter=st.floats(0, 1e6)
-    ),
+    st.builds(RetryPolicy, wait_initial=st.floats(0, 1e6), wait_max=st.floats(0, 1e6), jitter=st.floats(0, 1e6)),
     st.integers(1, 10_000),
     st.one_of(st.none(), st.floats()),
     st.floats(0, 1),

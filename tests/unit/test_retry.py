@@ -107,9 +107,7 @@ async def test_observer_hears_of_each_pause_before_it() -> None:
 
 async def test_observer_may_be_a_plain_function() -> None:
     time, heard = FakeTime(), []
-    await retry_call(
-        RetryPolicy(attempts=2), Flaky(1), sleep=time.sleep, on_retry=lambda *args: heard.append(args[0])
-    )
+    await retry_call(RetryPolicy(attempts=2), Flaky(1), sleep=time.sleep, on_retry=lambda *args: heard.append(args[0]))
     assert heard == [1]
 
 

@@ -243,8 +243,7 @@ def test_two_loops_in_two_threads_share_the_pool() -> None:
         answers.append(await run_in_thread(str.upper, name))
 
     loops = [
-        threading.Thread(target=functools.partial(anyio.run, main, name, backend=name))
-        for name in ("asyncio", "trio")
+        threading.Thread(target=functools.partial(anyio.run, main, name, backend=name)) for name in ("asyncio", "trio")
     ]
     for loop in loops:
         loop.start()
@@ -438,9 +437,7 @@ anyio.run(main, backend={backend!r})
 def test_busy_thread_does_not_hold_up_the_end_of_the_process(backend: str) -> None:
     script = BUSY.format(seconds=0.05, backend=backend)
 
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stdout.split()) == (0, ["inside", "abandoned", "1"]), done.stderr
 
@@ -476,9 +473,7 @@ if child == 0:
     os._exit(anyio.run(main))
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
 
     assert done.stdout == "7\n", done.stderr
 

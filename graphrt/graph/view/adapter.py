@@ -50,9 +50,7 @@ def to_networkx(program: Program) -> MultiDiGraph[Any]:
             plugin_ids=tuple(getattr(decl.target, "plugin_ids", ())) if decl is not None else (),
         )
     for edge in drawn_edges(program):
-        graph.add_edge(
-            edge.src.name, edge.dst.name, kind=kind_of(edge), label=label_of(edge), back=is_back(edge)
-        )
+        graph.add_edge(edge.src.name, edge.dst.name, kind=kind_of(edge), label=label_of(edge), back=is_back(edge))
     return graph
 
 
@@ -203,6 +201,3 @@ def _seconds(seconds: float) -> str:
     if millis < 1:
         return f"{millis * 1000:.0f} \N{MICRO SIGN}s"
     return f"{millis:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
-
-
-
