@@ -46,6 +46,11 @@ class GraphNode:
         return self._name
 
     @property
+    def workflow(self) -> Workflow | None:
+        """The workflow that it holds, which may still change; None for a compiled graph."""
+        return self._graph if isinstance(self._graph, Workflow) else None
+
+    @property
     def signature(self) -> NodeSignature:
         """Takes the graph's input, and gives its output."""
         graph = self._graph

@@ -24,7 +24,7 @@ from graphrt.demo.documents import Documents, document_tools
 from graphrt.demo.plan import MOST_STEPS, Plan, PlanError, PlanStep, check_plan
 from graphrt.demo.report import Finding, is_backed, make_report
 from graphrt.demo.survey import survey
-from graphrt.errors import ConfigError, GraphrtError, LimitExceededError
+from graphrt.errors import ConfigError, GraphrtError, LimitExceededError, LlmError, LlmErrorKind
 from graphrt.graph import END, START, Failure, Reduce, RunContext, Update, Workflow
 from graphrt.nodes import AgentNode
 
@@ -96,12 +96,10 @@ class _Nodes:
         """Write the planner's prompt, with what was wrong with the plan before."""
         return prompts.planning(goal, survey, check.problems if check else ())
 
-    async def check(self, plan: Plan | LimitExceededError, ctx: RunContext[Any]) -> Update[Verdict]:
+    async def check(self, plan: Plan | LimitExceededError | LlmError, ctx: RunContext[Any]) -> Update[Verdict]:
         """Accept a plan or refuse it; the last one has to be right."""
         try:
-            if isinstance(plan, LimitExceededError):
-                raise PlanError(["no reply was a plan in the form asked for"]) from plan
-            accepted = check_plan(plan, most=self.most_steps)
+            accepted = check_plan(_as_plan(plan), most=self.most_steps)
         except PlanError as error:
             ctx.emit("custom.plan.refused", {"problems": list(error.problems), "round": ctx.step.round})
             if ctx.step.round >= PLANNING_ROUNDS:
@@ -217,7 +215,7 @@ def build_workflow(
     wf.add(AgentNode("writer", **asked, system_prompt=prompts.WRITER))
 
     wf.chain(START, "survey", "brief", "planner", "check")
-    wf.edge("planner", "check", on_error=LimitExceededError, label="no plan in all its rounds")
+    wf.edge("planner", "check", on_error=(LimitExceededError, LlmError), when=_is_no_plan, label="replies with no plan")
     wf.edge("check", "brief", when=lambda verdict: bool(verdict.problems), label="refused")
     wf.edge("check", "wave", when=lambda verdict: not verdict.problems, label="accepted")
     wf.map("wave", "question", into="assignment", on_error="collect", max_concurrency=max_concurrency)
@@ -234,3 +232,15 @@ def build_workflow(
 def _in_order(state: Research) -> list[Finding]:
     order = [step.id for step in state.plan.steps] if state.plan else []
     return sorted(state.findings, key=lambda finding: order.index(finding.step.id))
+
+
+def _is_no_plan(error: LimitExceededError | LlmError) -> bool:
+    """Say whether the planner did answer, if not with a plan: it can be told so."""
+    return isinstance(error, LimitExceededError) or error.kind is LlmErrorKind.INVALID_REQUEST
+
+
+def _as_plan(plan: Plan | LimitExceededError | LlmError) -> Plan:
+    if isinstance(plan, Plan):
+        return plan
+    is_limit = isinstance(plan, LimitExceededError)
+    raise PlanError(["no reply was a plan in the form asked for" if is_limit else plan.message]) from plan

@@ -78,7 +78,6 @@ class Workflow:
         self._held: list[Any] = []
         self._changes = 0
         self._compiled: tuple[tuple[int, ...], CompiledGraph] | None = None
-        self._compiling = False
 
     def __repr__(self) -> str:
         return f"Workflow({self.name!r}, {len(self._decl.nodes)} nodes)"
@@ -171,8 +170,9 @@ class Workflow:
         fallbacks = () if fallback is None else tuple(fallback) if isinstance(fallback, (list, tuple)) else (fallback,)
         self._decl.nodes[name] = NodeDecl(name, target, signature, kind, fallback=fallbacks, **options)
         self._names[id(target)] = None if id(target) in self._names else name
-        if isinstance(target, Workflow):
-            self._held.append(target)
+        held = getattr(target, "workflow", target)
+        if isinstance(held, Workflow):
+            self._held.append(held)
         self._changes += 1
         return name
 
@@ -341,19 +341,16 @@ class Workflow:
         """Give the compiled graph: a workflow can be a node of another."""
         return self.compile()
 
-    def _stamp(self) -> tuple[int, ...]:
+    def _stamp(self, around: tuple[Workflow, ...] = ()) -> tuple[int, ...]:
         if not self._held:
             return (self._changes,)
-        if self._compiling:
+        if self in around:
             raise GraphError(
                 f"workflow {self.name!r} contains itself",
                 hint="use a cycle: an edge back to the first node",
             )
-        self._compiling = True
-        try:
-            return (self._changes, *(n for held in self._held for n in held._stamp()))
-        finally:
-            self._compiling = False
+        inside = (*around, self)
+        return (self._changes, *(n for held in self._held for n in held._stamp(inside)))
 
     def _snapshot(self) -> GraphDecl:
         decl = self._decl

@@ -41,6 +41,8 @@ class Model(OfflineStandIn):
     async def chat(self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any) -> LLMResponse:
         self.prompts.append(next(each.content for each in reversed(messages) if each.role is Role.USER))
         if kwargs.get("response_format") is not None and self.plans:
+            if isinstance(self.plans[0], (str, Exception)):
+                return self._other_reply(self.plans.pop(0))
             plan = Plan.model_validate(self.plans.pop(0))
             return LLMResponse(plan.model_dump_json(), parsed=plan)
         if tools and self.research is not None:
@@ -50,6 +52,11 @@ class Model(OfflineStandIn):
             if answer is not None:
                 return answer
         return await super().chat(messages, tools, **kwargs)
+
+    def _other_reply(self, reply: str | Exception) -> LLMResponse:
+        if isinstance(reply, Exception):
+            raise reply
+        return LLMResponse(reply)
 
 
 @pytest.fixture
@@ -127,6 +134,23 @@ async def test_refused_plan_is_made_again_with_what_was_wrong(root: Path) -> Non
         "custom.plan.refused",
         "custom.plan.accepted",
     ]
+
+
+async def test_reply_that_is_no_plan_is_told_to_the_planner(root: Path) -> None:
+    cut_off = LlmError("the reply was cut off", LlmErrorKind.INVALID_REQUEST)
+    model = Model("no JSON", "none again", cut_off, TWO)
+    result, events = await run(root, model)
+    assert result.status == "succeeded"
+    refused = [each.data["problems"] for each in events if each.type == "custom.plan.refused"]
+    assert refused == [["no reply was a plan in the form asked for"], ["the reply was cut off"]]
+
+
+async def test_planner_whose_model_cannot_be_asked_fails_the_run_at_once(root: Path) -> None:
+    model = Model(LlmError("wrong key", LlmErrorKind.UNAUTHORIZED))
+    result, _ = await run(root, model)
+    assert result.status == "failed"
+    assert str(result.error) == "wrong key"
+    assert len(model.prompts) == 1
 
 
 async def test_planner_that_never_makes_a_plan_fails_the_run_before_anything_is_researched(root: Path) -> None:

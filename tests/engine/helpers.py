@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 from trio.testing import MockClock
 
-from graphrt import END, START, CompiledGraph, GraphTypeError, RunEvent, RunResult, Workflow
+from graphrt import END, START, GraphTypeError, RunEvent, RunResult, Workflow
 from graphrt.graph import NodeKind, NodeState, RunStream
 from graphrt.graph.signature import NodeSignature, Param
 
@@ -177,10 +177,3 @@ def check_whole(events: list[RunEvent]) -> None:
 
 
 STEP_ENDINGS = {"step.completed", "step.failed", "step.cancelled", "step.timed_out", "step.skipped"}
-
-
-def compiled(workflow: Workflow) -> CompiledGraph:
-    """Compile, and see that it gives the same graph twice."""
-    graph = workflow.compile()
-    assert workflow.compile() is graph
-    return graph

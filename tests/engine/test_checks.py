@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from graphrt import END, START, ConfigError, GraphError, GraphTypeError, RetryPolicy, Workflow
+from graphrt.nodes import GraphNode
 
 Build = Callable[[Workflow], object]
 CASES: list[Any] = []
@@ -705,6 +708,55 @@ def test_change_of_an_inner_workflow_is_seen_by_the_outer() -> None:
     inner.edge(a, b)
     inner.edge(b, END)
     assert outer.compile() is not first
+
+
+def test_change_of_a_workflow_in_a_graph_node_is_seen_by_the_outer() -> None:
+    inner, outer = Workflow("inner"), Workflow("outer")
+    chained(inner, a)
+    outer.add(GraphNode("held", inner))
+    outer.chain(START, "held", END)
+    first = outer.compile()
+    inner.add(b)
+    inner.edge(a, b)
+    inner.edge(b, END)
+    assert outer.compile() is not first
+
+
+def test_graph_node_that_holds_the_graph_it_is_in_is_found() -> None:
+    workflow = Workflow("g")
+    workflow.add(GraphNode("again", workflow))
+    workflow.chain(START, "again", END)
+    with pytest.raises(GraphError, match="workflow 'g' contains itself"):
+        workflow.compile()
+
+
+def test_nested_workflow_may_be_compiled_in_several_threads_at_once() -> None:
+    """E24."""
+    inner, outer = Workflow("inner"), Workflow("outer")
+    chained(inner, a)
+    outer.add(inner)
+    outer.chain(START, inner, END)
+    outer.compile()
+    refused: list[Exception] = []
+
+    def compile_often() -> None:
+        try:
+            for _ in range(500):
+                outer.compile()
+        except GraphError as error:
+            refused.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=compile_often) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert refused == []
 
 
 def test_decorated_function_stays_an_ordinary_function() -> None:

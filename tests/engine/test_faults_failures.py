@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from graphrt import END, START, Failure, GraphError, RetryPolicy, RunEvent, Update, Workflow
+from graphrt import END, START, Failure, RetryPolicy, RunEvent, Workflow
 from graphrt.graph import NodeState, TerminationKind
-from tests.engine.helpers import FAKE_TIME, GUARD, check_whole, of_node, ran, states, watch, yield_often
+from tests.engine.helpers import FAKE_TIME, GUARD, check_whole, of_node, states, watch, yield_often
 
 pytestmark = pytest.mark.anyio
 
@@ -156,6 +156,75 @@ async def test_sibling_that_fails_while_it_is_cancelled_is_named_in_a_note() -> 
     assert isinstance(result.error, ValueError)
     assert [type(f.error) for f in result.failures] == [ValueError, KeyError]
     assert any("breaks_in_cleanup" in note and "cleanup" in note for note in result.error.__notes__)
+
+
+async def break_in_cleanup() -> None:
+    """Raise when cancelled."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        raise KeyError("cleanup")
+
+
+async def grouped(x: Any) -> int:
+    """Work in a task group, one task of which breaks when it is cancelled."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(break_in_cleanup)
+        tasks.start_soon(anyio.sleep_forever)
+        await anyio.sleep_forever()
+    return 1
+
+
+async def test_loser_whose_task_group_breaks_when_cancelled_does_not_end_the_run() -> None:
+    """On trio the group holds the cancellations beside the error."""
+
+    async def quick(x: Any) -> str:
+        await anyio.sleep(1)
+        return "quick"
+
+    async def first(value: Any) -> Any:
+        return value
+
+    workflow = Workflow("g")
+    workflow.add(grouped)
+    workflow.add(quick)
+    workflow.add(first, join="any", cancel_rest=True)
+    workflow.add(fine)
+    for fn in (grouped, quick):
+        workflow.chain(START, fn, first)
+    workflow.chain(first, fine, END)
+    result = await workflow.run()
+    assert result.output == "fine"
+    assert result.node_states["grouped"] is NodeState.FAILED
+
+
+async def test_sibling_whose_task_group_breaks_when_cancelled_is_a_further_failure() -> None:
+    async def late(x: Any) -> int:
+        await anyio.sleep(1)
+        raise ValueError("no")
+
+    result = await fork(grouped, late).run(check=False)
+    assert isinstance(result.error, ValueError)
+    further = result.failures[1].error
+    assert isinstance(further, ExceptionGroup)
+    assert [type(error) for error in further.exceptions] == [KeyError]
+
+
+async def test_cancelled_run_whose_task_groups_break_is_still_cancelled() -> None:
+    with anyio.move_on_after(1) as scope:
+        await fork(grouped, fine_for_long).run()
+    assert scope.cancelled_caught
+
+
+async def test_step_out_of_time_whose_task_group_breaks_is_retried_and_handled() -> None:
+    workflow = fork(grouped, grouped={"timeout": 1, "retry": RetryPolicy(attempts=2), "fallback": 7})
+    result = await workflow.run()
+    assert (result.output, result.steps[0].attempts) == (7, 2)
+
+
+async def fine_for_long(x: Any) -> str:
+    await anyio.sleep(100)
+    return "fine"
 
 
 async def test_two_failures_at_once_raise_one_bare_exception() -> None:
@@ -584,245 +653,3 @@ async def test_cancel_during_a_retrys_pause_ends_at_once() -> None:
                 assert (await run.cancel()).outcome == "cancelled"
     assert anyio.current_time() == begun
     assert calls == [1]
-
-
-# --- items of a map ----------------------------------------------------------------------------------------
-
-
-def mapped(body: Callable[..., Any], items: list[Any], **options: Any) -> Workflow:
-    """Map *body* over *items* with options of the map."""
-
-    async def source(x: Any) -> list[Any]:
-        return items
-
-    workflow = Workflow("g")
-    workflow.add(source)
-    workflow.add(body)
-    workflow.edge(START, source)
-    workflow.map(source, body, **options)
-    workflow.gather(body, END)
-    return workflow
-
-
-async def odd(n: int) -> int:
-    await anyio.sleep(1 / (n + 1))
-    if n % 2:
-        raise ValueError(n)
-    return n
-
-
-async def test_failed_items_are_left_out() -> None:
-    """E12."""
-    result = await mapped(odd, list(range(6)), on_error="skip").run()
-    assert result.output == [0, 2, 4]
-    assert [s.state for s in result.steps if s.node == "odd"].count(NodeState.FAILED) == 3
-
-
-async def test_failed_items_are_collected_in_their_places() -> None:
-    """E12."""
-    result = await mapped(odd, list(range(4)), on_error="collect").run()
-    assert [p if isinstance(p, int) else (p.index, p.error.args) for p in result.output] == [
-        0,
-        (1, (1,)),
-        2,
-        (3, (3,)),
-    ]
-
-
-async def test_failed_item_fails_the_run_by_default_and_cancels_the_others() -> None:
-    result = await mapped(odd, list(range(6))).run(check=False)
-    assert isinstance(result.error, ValueError)
-    assert result.error.args == (5,)
-    assert {s.state for s in result.steps if s.node == "odd"} == {NodeState.FAILED, NodeState.CANCELLED}
-
-
-@pytest.mark.parametrize(("least", "status"), [(3, "succeeded"), (4, "failed")])
-async def test_min_success_counts_delivered_values(least: int, status: str) -> None:
-    result = await mapped(odd, list(range(6)), on_error="skip", min_success=least).run(check=False)
-    assert result.status == status
-    assert (result.error is None) == (status == "succeeded")
-
-
-async def test_too_few_raises_the_first_failed_items_exception() -> None:
-    """E12: first by index, not by time."""
-    with pytest.raises(ValueError, match="1") as caught:
-        await mapped(odd, list(range(6)), on_error="skip", min_success=4).run()
-    assert caught.value.args == (1,)
-
-
-async def test_min_success_holds_for_an_empty_map() -> None:
-    with pytest.raises(GraphError, match="map source -> odd delivered 0 values and needs min_success=1"):
-        await mapped(odd, [], on_error="skip", min_success=1).run()
-
-
-async def test_collected_failures_do_not_count_as_success() -> None:
-    with pytest.raises(ValueError, match="1"):
-        await mapped(odd, [1, 3, 5], on_error="collect", min_success=1).run()
-
-
-async def test_nearest_map_handles_an_items_failure() -> None:
-    """E12: an inner "fail" fails the outer's item, which the outer skips."""
-
-    async def rows(x: Any) -> list[list[int]]:
-        return [[0, 2], [0, 1], [4]]
-
-    async def cells(row: list[int]) -> list[int]:
-        return row
-
-    async def row(parts: list[int]) -> list[int]:
-        return parts
-
-    workflow = Workflow("g")
-    for fn in (rows, cells, odd, row):
-        workflow.add(fn)
-    workflow.edge(START, rows)
-    workflow.map(rows, cells, on_error="skip")
-    workflow.map(cells, odd)
-    workflow.gather(odd, row)
-    workflow.gather(row, END)
-    assert (await workflow.run()).output == [[0, 2], [4]]
-
-
-async def test_policy_of_a_node_inside_comes_before_the_maps() -> None:
-    async def source(x: Any) -> list[int]:
-        return [0, 1]
-
-    async def last(n: int) -> int:
-        return n
-
-    workflow = Workflow("g")
-    workflow.add(source)
-    workflow.add(odd, on_error="skip")
-    workflow.add(last)
-    workflow.edge(START, source)
-    workflow.map(source, odd)
-    workflow.edge(odd, last)
-    workflow.gather(last, END)
-    assert (await workflow.run()).output == [0]
-
-
-async def test_items_left_out_bring_no_state() -> None:
-    """E23."""
-    import operator
-    from typing import Annotated
-
-    from pydantic import BaseModel
-
-    from graphrt import Reduce
-
-    class State(BaseModel):
-        seen: Annotated[list[int], Reduce(operator.add)] = []
-
-    async def source(x: Any) -> list[int]:
-        return [0, 1, 2]
-
-    async def body(n: int) -> Update[int]:
-        return Update(n, seen=[n])
-
-    workflow = Workflow("g", state=State)
-    workflow.add(source)
-    workflow.add(body)
-    workflow.add(odd)
-    workflow.edge(START, source)
-    workflow.map(source, body, on_error="skip")
-    workflow.edge(body, odd)
-    workflow.gather(odd, END)
-    assert (await workflow.run()).state.seen == [0, 2]
-
-
-# --- the graph's own errors (E13) --------------------------------------------------------------------------
-
-
-async def test_exit_taken_twice_is_caught_by_no_node_policy() -> None:
-    async def step(n: int) -> int:
-        return n + 1
-
-    async def out(n: int) -> int:
-        return n
-
-    workflow = Workflow("g")
-    workflow.add(step, on_error="skip")
-    workflow.add(out)
-    workflow.edge(START, step)
-    workflow.edge(step, step, when=lambda n: n < 3)
-    workflow.edge(step, out)
-    workflow.edge(out, END)
-    with pytest.raises(GraphError, match="edge step -> out leaves its cycle in round 1 and again in round 2"):
-        await workflow.run(0)
-
-
-async def test_two_entries_of_one_item_are_that_items_failure() -> None:
-    """E10: a map's policy catches it."""
-
-    async def source(x: Any) -> list[int]:
-        return [1, 2]
-
-    async def one(n: int) -> int:
-        return n
-
-    async def other(n: int) -> int:
-        return -n
-
-    workflow = Workflow("g")
-    for fn in (source, one, other):
-        workflow.add(fn)
-    workflow.edge(START, source)
-    workflow.map(source, one, on_error="collect")
-    workflow.edge(one, other, when=lambda n: n == 2)
-    workflow.gather(one, END)
-    workflow.gather(other, END)
-    first, second = (await workflow.run()).output
-    assert first == 1
-    assert isinstance(second.error, GraphError)
-    assert "gives two entries to one gather" in str(second.error)
-
-
-async def test_error_inside_a_graph_that_never_reaches_end_is_the_holders_failure() -> None:
-    inner = Workflow("inner")
-    inner.add(fine)
-    inner.edge(START, fine)
-    inner.edge(fine, END, when=lambda x: False)
-    outer = Workflow("outer")
-    outer.add(inner, fallback="instead")
-    outer.chain(START, inner, END)
-    assert (await outer.run()).output == "instead"
-
-
-async def test_unhandled_failure_in_a_side_node_fails_the_run() -> None:
-    workflow = fork(fine)
-    workflow.add(fails, side=True)
-    workflow.edge(fine, fails)
-    with pytest.raises(ValueError, match="no"):
-        await workflow.run()
-
-
-async def test_update_from_a_side_node_is_an_error() -> None:
-    """E6."""
-    from pydantic import BaseModel
-
-    class State(BaseModel):
-        n: int = 0
-
-    async def note(x: Any) -> Any:
-        return Update(1, n=2)
-
-    workflow = Workflow("g", state=State)
-    workflow.add(fine)
-    workflow.add(note, side=True)
-    workflow.chain(START, fine, END)
-    workflow.edge(fine, note)
-    with pytest.raises(GraphError, match="side node 'note' returned an Update"):
-        await workflow.run()
-
-
-async def test_steps_of_a_failed_run_are_all_there() -> None:
-    async def after(x: Any) -> int:
-        return 1
-
-    workflow = fork(fine, fails)
-    workflow.add(after)
-    workflow.edge(fine, after)
-    workflow.edge(after, END)
-    result = await workflow.run(check=False)
-    assert ran(result) == ["fine", "fails"]
-    assert states(result) == {"fails": "failed", "fine": "cancelled", "after": "pending"}

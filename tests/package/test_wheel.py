@@ -99,7 +99,9 @@ def test_wheel_holds_every_module_once(wheel: Path) -> None:
     ]
     with zipfile.ZipFile(wheel) as archive:
         names = Counter(name for name in archive.namelist() if ".dist-info/" not in name)
-    assert names == Counter({path.as_posix() for path in modules} | {"graphrt/py.typed"})
+    concepts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "graphrt/demo/concepts").iterdir()}
+    assert concepts
+    assert names == Counter({path.as_posix() for path in modules} | concepts | {"graphrt/py.typed"})
 
 
 def test_sdist_holds_the_sources_once(dist: Path) -> None:

@@ -32,6 +32,7 @@ from tests.properties.description import (
     State,
     Under,
     Work,
+    flatten,
     hops,
     rest,
 )
@@ -343,3 +344,26 @@ def graphs(draw: Any, flavour: Flavour | None = None) -> Graph:
     graph = _draw_graph(draw, wanted, names, state, "root")
     _tune(draw, graph, VALUE)
     return graph
+
+
+@st.composite
+def spoiled(draw: Any, flavour: Flavour) -> Graph:
+    """Draw a workflow and change one thing in it, so that it may not compile any more."""
+    graph = _draw_graph(draw, replace(flavour, inner=False), [f"n{number}" for number in range(200)], None, "root")
+    links, nodes = list(graph.links), list(graph.nodes)
+    name = st.sampled_from([node.name for node in nodes])
+    how = draw(st.sampled_from(("edge", "without", "gather", "map", "join", "side", "end")))
+    known = {(link.src, link.dst) for link in flatten(links)}
+    src, dst = draw(name), draw(name)
+    place = draw(st.integers(0, len(links) - 1))
+    if how == "without":
+        del links[place]
+    elif how == "end" and (src, END) not in known:
+        links.append(Edge(src, END))
+    elif how in ("join", "side"):
+        spot = draw(st.integers(0, len(nodes) - 1))
+        nodes[spot] = replace(nodes[spot], **({"join": 3} if how == "join" else {"side": True}))
+    elif how != "end" and (src, dst) not in known:
+        made: dict[str, Link] = {"edge": Edge(src, dst), "gather": Gather(src, dst, "more"), "map": Map(src, dst)}
+        links.append(made[how])
+    return replace(graph, links=tuple(links), nodes=tuple(nodes))

@@ -32,6 +32,12 @@ Rounds = tuple[int, ...]
 Chooser = Callable[[Sequence[StepKey]], StepKey]
 
 
+AT_ONCE = "more edges of a join arrive at one instant than it needs"
+BEHIND_A_LOSER = "a side node may wait for a loser that has not started"
+UNTOLD = frozenset({AT_ONCE, BEHIND_A_LOSER})
+"""Doubts about what happens within an instant, where even the same order of completions does not decide."""
+
+
 class GraphError(Exception):
     """The graph's own error."""
 
@@ -443,7 +449,7 @@ class Interpreter:
         if len(taken) >= needed and (settled or join != "all"):
             if join != "all":
                 if len(taken) > needed:
-                    self.doubts.add("arrived at one instant")
+                    self.doubts.add(AT_ONCE)
                 taken = taken[:needed]
             self._start(scope, name, rounds, taken)
             if region.nodes[name].cancel_rest:
@@ -470,7 +476,7 @@ class Interpreter:
             self._fail(scope, LimitExceededError("max_rounds"), limit=True)
             return True
         if first and len(taken) > 1:
-            self.doubts.add("arrived at one instant")
+            self.doubts.add(AT_ONCE)
         scope.rounds[cycle, around] = last + 1
         delivered = [(arc, scope.takes[arc.position, rounds]) for arc in taken[: 1 if first else None]]
         self._start(scope, cycle.header, (*around, last + 1), delivered)
@@ -534,8 +540,10 @@ class Interpreter:
                     continue
                 if (name, other) in scope.steps:
                     self._cancel_step(scope.steps[name, other])
-                else:
-                    scope.steps[name, other] = self._record(Step((scope.key, name, other), "never"))
+                    continue
+                scope.steps[name, other] = self._record(Step((scope.key, name, other), "never"))
+                if any(arc.dst != END and region.nodes[arc.dst].side for arc in region.out(name)):
+                    self.doubts.add(BEHIND_A_LOSER)
         for (position, other), run in scope.maps.items():
             if run.open and self._is_cut(scope, position, other):
                 self._cancel_map(run)

@@ -167,6 +167,14 @@ def test_cancel_rest_ends_a_cycle_that_leads_to_the_join_alone() -> None:
     assert run.run.status == "succeeded"
 
 
+def test_useless_cycle_does_not_reach_its_limit() -> None:
+    nodes = [node("h"), node("s"), node("j", join="any", cancel_rest=True)]
+    links = [Edge("h", "h", under(9)), Edge("h", "j", lambda value: value == 2)]
+    run = Hand(graph(nodes, edges("START h", "START s j END"), links, max_rounds=2)).end("h@1", "h@2")
+    assert (run.running, run.state("s")) == (["j"], "cancelled")
+    assert run.rest().output == 3
+
+
 def test_loop_ends_by_its_condition_and_header_keeps_its_entry_value() -> None:
     run = Hand(graph("a h x", edges("START a h x"), Edge("x", "h", under(6)), Edge("x", "END", reach(6))))
     run.end("a", "h@1", "x@1", "h@2", "x@2")

@@ -6,7 +6,8 @@ counters only: what has to arrive still, what has to end still. Nothing here dec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from graphrt.graph.protocols import StepRef
 from graphrt.graph.states import NodeState
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from graphrt.graph.state import History
 
 PENDING = NodeState.PENDING
+
+_NO_STEPS: Final = cast("dict[Step, None]", MappingProxyType({}))
+_NO_COUNTS: Final = cast("list[int]", ())
+"""What all scopes that are over share, and none can change."""
 
 
 class Step:
@@ -250,8 +255,8 @@ class Scope(Frame):
     def close(self) -> None:
         """Note that all has ended well, and let go of what only work needs: its steps keep a scope for its name."""
         self.over = True
-        self.live.clear()
-        self.pending.clear()
+        self.live = _NO_STEPS
+        self.pending = _NO_COUNTS
         self.arrived = self.inner = self.exits = self.entries = self.ends = None
 
     @property

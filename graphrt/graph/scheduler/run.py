@@ -95,6 +95,8 @@ class GraphScheduler:
         self._shared: dict[tuple[Scope, Hashable], Any] = {}
         """What the steps of a graph's scope share, by the key they chose."""
         self._waking = False
+        self._left = False
+        """Whether a step was cancelled from outside; it may have kept that to itself, and `run` must not."""
         self._extra = False
         """Whether tasks other than workers have been started."""
         self._host_idle: anyio.Event | None = None
@@ -148,6 +150,8 @@ class GraphScheduler:
                         await self._idle()
                 if self._extra:
                     self.tasks.cancel_scope.cancel()
+            if self._left:
+                await anyio.lowlevel.checkpoint_if_cancelled()
         except self._cancelled:
             self._cancelled_outside()
             raise
@@ -363,12 +367,19 @@ class GraphScheduler:
         """Record a step left by something that is no `Exception`: cancelled, or a KeyboardInterrupt and its like."""
         core = self.core
         now = time.time()
-        if not isinstance(error, self._cancelled):
-            core.cancel(error, now)
+        others = None if isinstance(error, self._cancelled) else error
+        if isinstance(error, BaseExceptionGroup):  # on trio: a task group in the step was cancelled, and failed
+            others = error.split(self._cancelled)[1]
+        if others is not None and not isinstance(others, Exception):
+            core.cancel(others, now)
         elif not step.cancelling:
+            self._left = True
             core.cancel(RunCancelledError("the task that awaited the run was cancelled"), now)
         if step.state is _RUNNING:
-            core.step_cancelled(step, now)
+            if isinstance(others, Exception):
+                core.step_failed(step, others, now)
+            else:
+                core.step_cancelled(step, now)
         self.settle()
 
     async def _breathe(self, step: Step) -> None:
