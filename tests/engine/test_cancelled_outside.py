@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - what users' own nodes may use
-from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from graphrt import (
-    END,
-    START,
-    RunCancelledError,
-    Workflow,
-)
+from graphrt import END, START, RunCancelledError, Workflow
 from graphrt.testing import assert_no_orphans
 from tests.engine.helpers import GUARD, line, yield_often
 
 pytestmark = pytest.mark.anyio
-ROOT = Path(__file__).parents[2]
 
 
 async def two(x: Any) -> int:

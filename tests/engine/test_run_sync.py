@@ -15,11 +15,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from graphrt import (
-    END,
-    START,
-    Workflow,
-)
+from graphrt import END, START, Workflow
 from graphrt.testing import assert_no_orphans
 from tests.engine.helpers import GUARD, line, until
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -28,7 +27,6 @@ from graphrt.graph import NodeState
 from tests.engine.helpers import GUARD, Asking, check_whole, line, states, yield_often
 
 pytestmark = pytest.mark.anyio
-ROOT = Path(__file__).parents[2]
 
 
 async def one(x: Any) -> int:

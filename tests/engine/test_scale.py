@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -11,18 +10,11 @@ import anyio.lowlevel
 import pytest
 from pydantic import BaseModel
 
-from graphrt import (
-    END,
-    START,
-    Reduce,
-    Update,
-    Workflow,
-)
+from graphrt import END, START, Reduce, Update, Workflow
 from graphrt.graph import NodeState
 from tests.engine.helpers import Gate, line, ran, yield_often
 
 pytestmark = pytest.mark.anyio
-ROOT = Path(__file__).parents[2]
 
 
 async def one(x: Any) -> int:
