@@ -209,6 +209,56 @@ def test_ctrl_c_in_this_process_leaves_run_sync_as_keyboard_interrupt() -> None:
     assert_no_orphans()
 
 
+ANY_MOMENT = """
+import signal, sys, time, anyio
+from graphrt import END, START, Workflow
+from graphrt.testing import assert_no_orphans
+
+workflow = Workflow("g")
+inside = []
+
+@workflow.node
+async def works(x):
+    inside.append(1)
+    try:
+        await anyio.sleep(0.002)
+    finally:
+        inside.pop()
+
+workflow.chain(START, works, END)
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+def is_interrupted(seconds):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        workflow.run_sync(backend=sys.argv[1])
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+workflow.run_sync(backend=sys.argv[1])
+signal.signal(signal.SIGALRM, interrupt)
+outcomes = [is_interrupted(0.00002 * (i + 1)) for i in range(150)]
+time.sleep(0.05)  # a thread that was given up before it began may be about to end
+assert True in outcomes
+assert inside == []
+assert_no_orphans()
+print("nothing left")
+"""
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_interrupt_at_any_moment_of_run_sync_leaves_nothing_running(backend: str) -> None:
+    """Before its thread has begun, while it begins, at work, at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", ANY_MOMENT, backend], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout == "nothing left\n", done.stderr
+
+
 async def test_two_runs_of_one_graph_from_two_threads() -> None:
     graph = mapped(_pair, _plus).compile()
     outputs: list[Any] = []

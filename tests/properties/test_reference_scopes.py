@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from tests.properties.by_hand import (
@@ -24,7 +27,7 @@ from tests.properties.by_hand import (
     say,
     under,
 )
-from tests.properties.description import Bang, Boom, Branch, Crash, Failed, Key, State
+from tests.properties.description import Bang, Boom, Branch, Crash, Failed, Key, Made, State
 from tests.properties.structure import InvalidDescriptionError, lay_out
 
 ITEMS = [node("s", say([10, 20, 30])), node("x"), node("g")]
@@ -462,3 +465,90 @@ def test_state_of_a_graph_as_a_node_is_shared_when_the_model_is_the_same() -> No
     nodes[1] = node("sub", graph=other)
     outcome = Hand(graph(nodes, edges("START a sub z END"), state=STATE)).rest()
     assert outcome.state == {"last": 0, "total": 101, "notes": []}
+
+
+def test_two_writes_conflict_at_a_side_node_too() -> None:
+    nodes = [
+        node("a", say(1, last=1)),
+        node("b", say(2, last=2)),
+        node("log", side=True),
+        node("z"),
+    ]
+    run = Hand(graph(nodes, edges("START a log", "START b log", "a z END", "b END"), state=STATE))
+    assert run.end("a", "b").run.outcome().error == "StateConflictError"
+
+
+def test_writes_upstream_of_a_failure_travel_along_its_error_edge_and_its_own_do_not() -> None:
+    def work(name: str, inputs: Mapping[str, Any], state: Mapping[str, Any] | None) -> Made:
+        return Made("no list", {"total": 10})
+
+    nodes = [node("a", say(1, total=1)), node("b", work), node("x"), node("g"), node("h")]
+    links = [Map("b", "x"), Gather("x", "g", into="xs"), Edge("b", "h", errors=(Exception,))]
+    outcome = Hand(graph(nodes, edges("START a b", "g END", "h END"), links, state=STATE)).rest()
+    assert outcome.state == {"last": 0, "total": 1, "notes": []}
+
+
+def test_conflict_inside_an_item_is_that_items_failure() -> None:
+    nodes = [
+        node("s", say([1])),
+        node("x"),
+        node("a", say(1, last=1)),
+        node("b", say(2, last=2)),
+        node("y"),
+        node("g", say("end")),
+    ]
+    links = [Map("s", "x", on_error="collect"), Gather("y", "g", into="ys")]
+    run = Hand(graph(nodes, edges("START s", "x a y", "x b y", "g END"), links, state=STATE))
+    run.end("s", "x#0", "a#0", "b#0")
+    assert run.inputs("g") == {"ys": [Failed()]}
+
+
+def test_error_edge_takes_the_error_of_a_condition() -> None:
+    def wrong(value: object) -> bool:
+        raise Bang("condition")
+
+    links = [Edge("a", "b", wrong), Edge("a", "h", errors=(Bang,))]
+    run = Hand(graph("a b h", edges("START a", "b END", "h END"), links)).end("a")
+    assert (run.state("a"), run.state("b"), run.running) == ("failed", "never", ["h"])
+
+
+def test_cancelled_graph_stops_all_that_is_in_it() -> None:
+    inner = graph("p q r", edges("START p r END", "START q r"))
+    nodes = [node("a"), node("sub", graph=inner), node("j", join="any", cancel_rest=True)]
+    run = Hand(graph(nodes, edges("START a j END", "START sub j"))).end("sub/p", "a")
+    assert (run.state("sub"), run.state("sub/q")) == ("cancelled", "cancelled")
+    assert run.rest().outputs == {"j": 2}
+
+
+def test_gather_closes_a_cycle_at_an_any_header() -> None:
+    """The list of round 1 comes before x has ended: round 2 starts with it alone."""
+    nodes = [node("h", say([1]), join="any"), node("x"), node("i")]
+    links = [
+        Map("h", "i"),
+        Gather("i", "h", into="items"),
+        Edge("h", "x"),
+        Edge("x", "h", never),
+        Edge("x", "END", lambda value: value == 2),
+    ]
+    run = Hand(graph(nodes, edges("START h"), links, max_rounds=2)).end("h@1", "i#0")
+    assert run.inputs("h@2") == {"value": 0, "items": [2]}
+    assert run.rest().status == "stopped"
+
+
+def test_quorum_cancels_the_rest_when_it_is_reached() -> None:
+    nodes = [node("a"), node("b"), node("c"), node("j", join=2, cancel_rest=True)]
+    run = Hand(graph(nodes, edges("START a j END", "START b j", "START c j"))).end("c", "a")
+    assert (run.state("b"), run.inputs("j")) == ("cancelled", {"a": 1, "c": 1})
+
+
+def test_item_left_out_of_one_gather_may_be_in_another() -> None:
+    nodes = [node("s", say([1, 2])), node("x"), node("y"), node("z"), node("g")]
+    links = [
+        Map("s", "x"),
+        Edge("x", "y", when=lambda value: value == 2),
+        Edge("x", "z", when=lambda value: value == 3),
+        Gather("y", "g", into="ys"),
+        Gather("z", "g", into="zs"),
+    ]
+    run = Hand(graph(nodes, edges("START s", "g END"), links)).end("s", "x#1", "x#0", "z#1", "y#0")
+    assert run.inputs("g") == {"ys": [3], "zs": [4]}

@@ -289,6 +289,10 @@ def next_round(core: RunCore, activation: Activation) -> None:
     arrivals, activation.due = activation.due, None
     if scope.dead:
         return
+    if core.cuts and is_cut(core, cycle.header, activation.parent):
+        if not activation.live:
+            frame_done(core, _end_activation(core, activation))
+        return
     assert arrivals is not None
     limit = scope.program.max_rounds
     if activation.rounds >= limit:
@@ -309,7 +313,7 @@ def next_round(core: RunCore, activation: Activation) -> None:
 
 
 def frame_done(core: RunCore, frame: Frame) -> None:
-    """Everything in *frame* has ended: close the round, and the activation when it was the last one."""
+    """Close a round in which everything has ended, and the activation when it was the last one."""
     while not frame.open and not frame.scope.dead:
         activation = frame.activation
         if activation is None:
@@ -325,14 +329,19 @@ def frame_done(core: RunCore, frame: Frame) -> None:
         activation.live -= 1
         if activation.live or activation.due is not None:
             return
-        parent = activation.parent
-        for edge in activation.cycle.exits:
-            if edge.kind is _MEMBER or (parent.exits is not None and edge in parent.exits):
-                continue
-            if edge.dst is not frame.scope.program.end:
-                arrive(core, edge, parent, None, None)
-        parent.open -= 1
-        frame = parent
+        frame = _end_activation(core, activation)
+
+
+def _end_activation(core: RunCore, activation: Activation) -> Frame:
+    """Skip the exits that no round has taken; give the frame around, which waits for one thing less."""
+    parent = activation.parent
+    for edge in activation.cycle.exits:
+        if edge.kind is _MEMBER or (parent.exits is not None and edge in parent.exits):
+            continue
+        if edge.dst is not parent.scope.program.end:
+            arrive(core, edge, parent, None, None)
+    parent.open -= 1
+    return parent
 
 
 def skip_now(core: RunCore, node: CompiledNode, frame: Frame, note: str | None) -> None:

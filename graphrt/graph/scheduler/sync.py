@@ -26,12 +26,19 @@ class _Call:
         self._backend = backend
         self._token: EventLoopToken | None = None
         self._scope: anyio.CancelScope | None = None
+        self._lock = threading.Lock()
+        self._begun = False
+        self._given_up = False
         self.done = threading.Event()
         self.started = threading.Event()
         self.error: BaseException | None = None
         self.value: object = None
 
     def run(self) -> None:
+        with self._lock:
+            if self._given_up:
+                return
+            self._begun = True
         try:
             self.value = anyio.run(self._main, backend=self._backend)
         except BaseException as error:  # noqa: BLE001 - carried to the calling thread, which raises it
@@ -47,10 +54,16 @@ class _Call:
             return await self._fn()
         return None
 
-    def cancel(self) -> None:
+    def give_up(self) -> None:
+        """Cancel the call and wait until it has cleaned up; one that has not begun never will."""
+        with self._lock:
+            self._given_up = True
+        if not self._begun:
+            return
         self.started.wait()
         if self._token is not None and self._scope is not None:
             call_soon(self._token, self._scope.cancel)
+        self.done.wait()
 
 
 def run_sync(fn: Callable[[], Awaitable[T]], *, backend: str = "asyncio") -> T:
@@ -62,13 +75,11 @@ def run_sync(fn: Callable[[], Awaitable[T]], *, backend: str = "asyncio") -> T:
     call = _Call(fn, backend)
     context = copy_for_thread()
     thread = threading.Thread(target=context.run, args=(call.run,), name="graphrt-run-sync", daemon=True)
-    thread.start()
     try:
+        thread.start()
         call.done.wait()
-    except BaseException:  # Ctrl-C: let the run clean up, then leave with it
-        call.cancel()
-        call.done.wait()
-        thread.join()
+    except BaseException:  # Ctrl-C, at whatever moment: let the run clean up, then leave with it
+        call.give_up()
         raise
     thread.join()
     if call.error is not None:
