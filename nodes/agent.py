@@ -108,7 +108,7 @@ class AgentNode:
             output=output,
             max_rounds=max_rounds,
             on_limit=on_limit,
-            params={**(params or {}), "temperature": temperature, "max_tokens": max_tokens},
+            params={**(params or {}), **_given(temperature=temperature, max_tokens=max_tokens)},
             permission=permission,
             retry=retry,
             tool_execution=tool_execution,
@@ -157,3 +157,8 @@ class AgentNode:
         """
         result = await self.graph.run(inputs["input"], deps=ctx.deps, budget=ctx.budget)
         return result.output
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """Leave out what was not asked for: it must not hide a parameter of the same name."""
+    return {name: value for name, value in values.items() if value is not None}

@@ -542,3 +542,10 @@ async def test_inference_spans_have_what_is_known_of_the_tokens() -> None:
     assert not any(key.startswith("gen_ai.usage") for key in two)
     assert {each["gen_ai.operation.name"] for each in (one, two)} == {"chat"}
     assert {each["gen_ai.request.model"] for each in (one, two)} == {"big"}
+
+
+async def test_request_parameters_are_hidden_only_by_those_that_are_given() -> None:
+    provider = ScriptedProvider([LLMResponse("yes")])
+    agent = AgentNode("a", model=provider, temperature=0.5, params={"max_tokens": 7, "temperature": 0.1})
+    await agent.graph.run("?")
+    assert provider.calls[0].kwargs == {"max_tokens": 7, "temperature": 0.5}

@@ -38,7 +38,7 @@ def chooser(seed: int) -> Pick:
     return lambda options: options[chance.randrange(len(options))]
 
 
-@settings(max_examples=200)
+@settings(max_examples=300)
 @given(FLAVOURS.flatmap(graphs), SEEDS)
 def test_core_and_reference_agree_at_every_completion(graph: Graph, seed: int) -> None:
     """Both are told the same order of completions, and have the same steps running all the way."""
@@ -60,7 +60,7 @@ def test_core_and_reference_agree_at_every_completion(graph: Graph, seed: int) -
     assert settled(session.outcome(), ran, wanted.broken) == settled(wanted, ran, wanted.broken)
 
 
-@settings(max_examples=50)
+@settings(max_examples=60)
 @given(st.sampled_from((CALM, FAILING)).flatmap(graphs), SEEDS, SEEDS)
 def test_result_does_not_depend_on_the_order_of_completions(graph: Graph, one: int, other: int) -> None:
     """E7."""
@@ -107,7 +107,7 @@ def check_rounds(events: Sequence[RunEvent]) -> None:
         assert started.index(data) < len(events)
 
 
-@settings(max_examples=60)
+@settings(max_examples=80)
 @given(FLAVOURS.flatmap(graphs), SEEDS)
 def test_events_of_a_run_are_numbered_paired_and_ended(graph: Graph, seed: int) -> None:
     events: list[RunEvent] = []
@@ -115,7 +115,7 @@ def test_events_of_a_run_are_numbered_paired_and_ended(graph: Graph, seed: int) 
     check_events(events, outcome)
 
 
-@settings(max_examples=40)
+@settings(max_examples=50)
 @given(FLAVOURS.flatmap(graphs), SEEDS)
 def test_illegal_moves_are_refused_and_change_nothing(graph: Graph, seed: int) -> None:
     pick, session = chooser(seed), Session(build(graph).compile(), VALUE)
@@ -175,7 +175,7 @@ def all_graphs(graph: Graph) -> list[Graph]:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(graph=st.sampled_from((CALM, FAILING)).flatmap(graphs), seed=SEEDS)
 def test_run_on_an_event_loop_agrees_with_the_reference(backend: str, graph: Graph, seed: int) -> None:
     """Coroutine functions that wait at random, functions in threads, and iterators."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from anyio.lowlevel import EventLoopToken
 
 T = TypeVar("T")
+_LOOK = 1.0
+"""Seconds after which a waiting caller looks up: where a lock cannot be interrupted, Ctrl-C is noticed then."""
 
 
 class _Call:
@@ -29,7 +31,9 @@ class _Call:
         self._lock = threading.Lock()
         self._begun = False
         self._given_up = False
-        self.done = threading.Event()
+        self._over = threading.Lock()
+        self._over.acquire()
+        self._ended = False
         self.started = threading.Event()
         self.error: BaseException | None = None
         self.value: object = None
@@ -45,7 +49,8 @@ class _Call:
             self.error = error
         finally:
             self.started.set()
-            self.done.set()
+            self._ended = True
+            self._over.release()
 
     async def _main(self) -> object:
         self._token = anyio.lowlevel.current_token()
@@ -54,16 +59,21 @@ class _Call:
             return await self._fn()
         return None
 
-    def give_up(self) -> None:
-        """Cancel the call and wait until it has cleaned up; one that has not begun never will."""
+    def wait(self) -> None:
+        """Wait for the end. An interrupt may come at any moment and leaves all as it was, unlike in Event or join()."""
+        while not self._ended:
+            self._over.acquire(timeout=_LOOK)
+
+    def give_up(self) -> bool:
+        """Cancel the call, and say whether there is anything to wait for; one that has not begun never will."""
         with self._lock:
             self._given_up = True
         if not self._begun:
-            return
+            return False
         self.started.wait()
         if self._token is not None and self._scope is not None:
             call_soon(self._token, self._scope.cancel)
-        self.done.wait()
+        return True
 
 
 def run_sync(fn: Callable[[], Awaitable[T]], *, backend: str = "asyncio") -> T:
@@ -77,9 +87,11 @@ def run_sync(fn: Callable[[], Awaitable[T]], *, backend: str = "asyncio") -> T:
     thread = threading.Thread(target=context.run, args=(call.run,), name="graphrt-run-sync", daemon=True)
     try:
         thread.start()
-        call.done.wait()
+        call.wait()
     except BaseException:  # Ctrl-C, at whatever moment: let the run clean up, then leave with it
-        call.give_up()
+        if call.give_up():
+            call.wait()
+            thread.join()
         raise
     thread.join()
     if call.error is not None:
