@@ -99,12 +99,20 @@ def check_steps(events: Sequence[RunEvent], outcome: Outcome) -> None:
 
 
 def check_rounds(events: Sequence[RunEvent]) -> None:
-    """See that rounds are paired, and counted from 1 without gaps."""
-    started = [tuple(sorted(one.data.items())) for one in events if one.type == "round.started"]
-    completed = [tuple(sorted(one.data.items())) for one in events if one.type == "round.completed"]
-    assert Counter(started) == Counter(completed)
-    for data in set(started):
-        assert started.index(data) < len(events)
+    """See that rounds are paired, the start first, and that no round starts before the one before it."""
+    open_: Counter[tuple[str, str, int]] = Counter()
+    begun: Counter[tuple[str, str, int]] = Counter()
+    for one in events:
+        if not one.type.startswith("round."):
+            continue
+        scope, cycle, number = one.data["scope"], one.data["cycle"], one.data["round"]
+        place = (scope, cycle, number)
+        open_[place] += 1 if one.type == "round.started" else -1
+        assert open_[place] >= 0
+        if one.type == "round.started":
+            begun[place] += 1
+            assert number == 1 or begun[scope, cycle, number] <= begun[scope, cycle, number - 1]
+    assert not any(open_.values())
 
 
 @settings(max_examples=80)

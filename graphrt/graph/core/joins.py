@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError, LimitExceededError, StateConflictError
 from graphrt.graph.compiled import EdgeKind
-from graphrt.graph.core.records import Activation, Arrival, Frame, Gathered, Step
+from graphrt.graph.core.records import NO_COUNTS, Activation, Arrival, Frame, Gathered, Step
 from graphrt.graph.states import NodeState
 
 if TYPE_CHECKING:
@@ -325,6 +325,7 @@ def frame_done(core: RunCore, frame: Frame) -> None:
             assert rounds is not None
             rounds.remove(frame)
             core.round_completed(frame)
+        frame.pending = NO_COUNTS
         frame.inner = frame.arrived = frame.back = None
         activation.live -= 1
         if activation.live or activation.due is not None:

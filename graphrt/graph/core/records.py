@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 PENDING = NodeState.PENDING
 
+NO_COUNTS: Final = cast("list[int]", ())
 _NO_STEPS: Final = cast("dict[Step, None]", MappingProxyType({}))
-_NO_COUNTS: Final = cast("list[int]", ())
-"""What all scopes that are over share, and none can change."""
+"""What all rounds and scopes that are over share, and none can change."""
 
 
 class Step:
@@ -256,7 +256,7 @@ class Scope(Frame):
         """Note that all has ended well, and let go of what only work needs: its steps keep a scope for its name."""
         self.over = True
         self.live = _NO_STEPS
-        self.pending = _NO_COUNTS
+        self.pending = NO_COUNTS
         self.arrived = self.inner = self.exits = self.entries = self.ends = None
 
     @property
