@@ -173,6 +173,7 @@ def _fill(
     """Apply rules 4 to 6."""
     if param.name in types.parts or param.name in entries:
         bind = Bind(param, How.INPUT)
+        program.reads_input = True
         bind.part = param.name if param.name in types.parts else None
         return bind
     source = _upstream(program, node, param, paths)

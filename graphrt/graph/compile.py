@@ -116,6 +116,11 @@ def _check_iterators(program: Program) -> None:
                 hint=f"read it by one map: map({node.name!r}, ...), or return a list",
             )
         edge = node.out[0]
+        if decl.fallback:
+            raise GraphError(
+                f"node {node.name!r} yields its items one by one and has fallback=, which could only give others",
+                hint="let it return a list, or handle the failure with an on_error edge",
+            )
         if edge.cond:
             raise GraphError(
                 f"map {edge} has when=, and its source yields items one by one",

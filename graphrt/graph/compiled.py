@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from graphrt.graph.statemodel import StateSpec
 
 
+_MEANT = frozenset("%/#[]>")
+"""Characters that have a meaning in keys and paths."""
+
+
+def quote(name: str) -> str:
+    """Write a node's name so that no other name, round or item can be mistaken for it in keys and paths."""
+    if _MEANT.isdisjoint(name):
+        return name
+    return "".join(f"%{ord(c):02X}" if c in _MEANT else c for c in name)
+
+
 class EdgeKind(IntEnum):
     """How an edge carries its value."""
 
@@ -106,6 +117,7 @@ class CompiledNode:
         "order",
         "out",
         "quorum",
+        "quoted",
         "read_by_name",
         "region",
         "run",
@@ -116,6 +128,8 @@ class CompiledNode:
     def __init__(self, index: int, name: str, kind: NodeKind, decl: NodeDecl | None) -> None:
         self.index = index
         self.name = name
+        self.quoted = quote(name)
+        """Its name in keys and paths, where some characters mean something."""
         self.kind = kind
         self.decl = decl
         self.region: Region = None  # type: ignore[assignment]  # set when its region is known, before anyone reads it
@@ -213,7 +227,7 @@ class CompiledMap:
         self.max_concurrency = decl.max_concurrency
         self.body: Region = None  # type: ignore[assignment]  # set when the body is known, before anyone reads it
         self.gathers: tuple[CompiledEdge, ...] = ()
-        self.tag = edge.src.name
+        self.tag = edge.src.quoted
         """How the scopes of its items are called: the source, and the body's first node where a source has two maps."""
         self.lazy = False
         """Whether the source yields its items one by one."""
@@ -253,6 +267,7 @@ class Program:
         "max_steps",
         "name",
         "nodes",
+        "reads_input",
         "region",
         "start",
         "state",
@@ -271,6 +286,8 @@ class Program:
         self.max_rounds = decl.max_rounds
         self.max_steps = decl.max_steps
         self.state: StateSpec | None = None
+        self.reads_input = False
+        """Whether a node reads the input, or a part of it, besides the one that START's edge leads to."""
         self.input_names: tuple[str, ...] = ()
         """Names of the parts of a declared `input={name: type}`."""
         self.check_input: Callable[[object], bool] | None = None

@@ -162,7 +162,7 @@ def _name_maps(maps: Iterable[CompiledMap]) -> None:
     for group in seen.values():
         if len(group) > 1:
             for m in group:
-                m.tag = f"{m.edge.src.name}>{m.edge.dst.name}"
+                m.tag = f"{m.edge.src.quoted}>{m.edge.dst.quoted}"
 
 
 def _gather_groups(program: Program, edges: Sequence[CompiledEdge]) -> list[CompiledEdge]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphrt.graph.core import joins, maps
+from graphrt.graph.core.notes import set_context
 from graphrt.graph.protocols import Failure
 from graphrt.graph.states import NodeState, check_move
 
@@ -31,7 +32,7 @@ def handler_of(step: Step, error: BaseException) -> tuple[CompiledEdge | None, B
             if when(error):
                 return edge, error
         except Exception as broken:  # noqa: BLE001 - a condition is user code; its error becomes the step's (E13)
-            broken.__context__ = error
+            set_context(broken, error)
             return None, broken
     return None, error
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError, GraphTypeError
 from graphrt.graph.core import joins
+from graphrt.graph.core.notes import add_note
 from graphrt.graph.core.records import Arrival, Gathered, MapRun, Scope, Step
 from graphrt.graph.protocols import Failure
 from graphrt.graph.values import copy_value
@@ -23,7 +24,7 @@ def items_of(value: Any, map_: CompiledMap) -> Sequence[Any]:
     Raises:
         GraphTypeError: The value is no collection of items with an order (text, bytes, a mapping, a set, a number).
     """
-    if isinstance(value, (list, tuple, range)):
+    if isinstance(value, (tuple, range)):
         return value
     if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)):
         raise GraphTypeError(
@@ -171,8 +172,9 @@ def _enough(core: RunCore, run: MapRun) -> bool:
     if run.failed:
         first = min(run.failed)
         error = run.failed[first]
-        error.add_note(
-            f"map {run.map.edge} delivered {run.given} values and needs min_success={least}; item {first} failed first"
+        add_note(
+            error,
+            f"map {run.map.edge} delivered {run.given} values and needs min_success={least}; item {first} failed first",
         )
     else:
         error = GraphError(

@@ -97,7 +97,7 @@ class Step:
         frame = self.frame
         rounds = f"#{'.'.join(map(str, frame.round))}" if frame.round else ""
         path = frame.scope.path
-        return f"{path}/{self.node.name}{rounds}" if path else f"{self.node.name}{rounds}"
+        return f"{path}/{self.node.quoted}{rounds}" if path else f"{self.node.quoted}{rounds}"
 
     def __repr__(self) -> str:
         return f"step {self.key!r}"
@@ -269,7 +269,7 @@ class Scope(Frame):
             else:
                 frame = holder.frame
                 rounds = f"#{'.'.join(map(str, frame.round))}" if frame.round else ""
-                own = holder.node.name if self.map_run is None else self.map_run.map.tag
+                own = holder.node.quoted if self.map_run is None else self.map_run.map.tag
                 item = "" if self.map_run is None else f"[{self.index}]"
                 around = frame.scope.path
                 self._path = f"{around}/{own}{rounds}{item}" if around else f"{own}{rounds}{item}"

@@ -83,8 +83,9 @@ class RunCore(Telling):
     def start(self, value: Any, now: float) -> None:
         """Begin the run with its input."""
         self.now = now
+        value = self.own(value)
         if self.sink is not None:
-            self.emit("run.started", None, {"input": value, "graph": self.program.name})
+            self.emit("run.started", None, {"input": self.own(value), "graph": self.program.name})
         self._enter(self.root, value, None)
         if self._skips or self.due:
             self.drain()
@@ -146,7 +147,7 @@ class RunCore(Telling):
         del scope.live[step]
         self.active -= 1
         if self.sink is not None or self.observer is not None:
-            self.step_completed(step, taken, update)
+            self.step_completed(step, taken, update, self.own(value) if self.sink is not None else None)
         if scope.dead:
             ends.check_ended(self, scope)
             return None
@@ -303,8 +304,8 @@ class RunCore(Telling):
         if run.aborted or run.frame.scope.dead:
             return
         if isinstance(run.items, list):
-            run.items.append(value)
-        maps.open_item(self, run, value)
+            run.items.append(self.own(value))
+        maps.open_item(self, run, self.own(value))
         if self._skips or self.due:
             self.drain()
 
@@ -342,6 +343,10 @@ class RunCore(Telling):
     def copy(self, value: Any, source: Step) -> Any:
         """Give a reader its own copy of a value that has several (E22)."""
         return copy_value(value, where=source.node.name, warned=self.warned) if self.copies else value
+
+    def own(self, value: Any) -> Any:
+        """Give a copy that nobody else can change, as far as the value can be copied."""
+        return copy_value(value, where="", warned=None) if self.copies else value
 
     def read_state(self, step: Step) -> Any:
         """Give the state as *step* sees it."""
@@ -412,7 +417,7 @@ class RunCore(Telling):
         source = Step(scope.program.start, scope, ())
         source.state = _SUCCEEDED
         source.value = value
-        source.shared = True
+        source.shared = scope.program.reads_input
         source.history = history
         scope.input = value
         try:

@@ -94,12 +94,12 @@ class Telling:
                 data["value"] = value
             self.emit("map.item", run.source, data)
 
-    def step_completed(self, step: Step, taken: Sequence[bool] | None, update: Update[Any] | None) -> None:
+    def step_completed(self, step: Step, taken: Sequence[bool] | None, update: Update[Any] | None, output: Any) -> None:
         """Tell readers that a step has succeeded, and what the core needs to repeat that."""
         if self.observer is not None:
             self.observer.step_ended(step)
         if self.sink is not None:
-            data: dict[str, Any] = {"output": step.value}
+            data: dict[str, Any] = {"output": output}
             if taken is not None:
                 data["taken"] = [e.index for e, t in zip(step.node.out, taken, strict=True) if t]
             if update is not None:

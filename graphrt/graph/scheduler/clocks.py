@@ -6,6 +6,7 @@ still. Only `deadline_at` never does.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -71,10 +72,22 @@ class Clocks:
         """Give the nearest end of the run, in UTC."""
         from datetime import UTC, datetime
 
-        ends = [] if self._deadline_at is None else [self._deadline_at.astimezone(UTC)]
-        if self._timeout is not None and self._began is not None:
-            ends.append(datetime.fromtimestamp(self._began + self._timeout, UTC))
+        ends = []
+        with contextlib.suppress(OverflowError, ValueError, OSError):  # beyond what a datetime holds: no limit
+            if self._deadline_at is not None:
+                ends.append(self._deadline_at.astimezone(UTC))
+        with contextlib.suppress(OverflowError, ValueError, OSError):
+            if self._timeout is not None and self._began is not None:
+                ends.append(datetime.fromtimestamp(self._began + self._timeout, UTC))
         return min(ends) if ends else None
+
+    def overdue(self) -> TimeoutError | None:
+        """Say that the run is out of time before it has begun."""
+        if self._timeout is not None and self._timeout <= 0:
+            return self._late(self._timeout)
+        if self._deadline_at is not None and self._deadline_at.timestamp() <= time.time():
+            return self._past(self._deadline_at)
+        return None
 
     def start(self) -> None:
         """Start the run's own clocks, as far as it has any."""
@@ -141,14 +154,16 @@ class Clocks:
         if clock in self._clocks:
             self._clocks.remove(clock)
         if clock.step is None:
-            run.cancel(TimeoutError(f"run {run.run_id!r} did not finish within {clock.seconds:g} s"), timed_out=True)
+            run.cancel(self._late(clock.seconds), timed_out=True)
         else:
             run.graph_timed_out(clock.step, clock.seconds)
 
     async def _until(self, deadline_at: datetime) -> None:
-        from datetime import UTC
-
-        run = self._run
         await anyio.sleep(max(0.0, deadline_at.timestamp() - time.time()))
-        passed = deadline_at.astimezone(UTC).isoformat()
-        run.cancel(TimeoutError(f"run {run.run_id!r} passed its deadline, {passed}"), timed_out=True)
+        self._run.cancel(self._past(deadline_at), timed_out=True)
+
+    def _late(self, seconds: float) -> TimeoutError:
+        return TimeoutError(f"run {self._run.run_id!r} did not finish within {seconds:g} s")
+
+    def _past(self, deadline_at: datetime) -> TimeoutError:
+        return TimeoutError(f"run {self._run.run_id!r} passed its deadline, {deadline_at.isoformat()}")

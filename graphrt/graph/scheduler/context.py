@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-from graphrt.errors import GraphError
+from graphrt.errors import GraphError, GraphTypeError
 from graphrt.graph.states import LIVE_STATES
 
 if TYPE_CHECKING:
@@ -120,8 +120,14 @@ class RunContext(Generic[Deps]):
 
         Raises:
             GraphError: The step has ended.
+            GraphTypeError: *chunk* is no text.
         """
         self._alive("send_text")
+        if not isinstance(chunk, str):
+            raise GraphTypeError(
+                f"send_text() of node {self._step.node.name!r} got {type(chunk).__name__}, which is no text",
+                hint="give a str; other values go into the data of emit('custom.…', {...})",
+            )
         self._run.send_text(self._step, chunk)
 
     def record_usage(self, usage: TokenUsage | None) -> None:

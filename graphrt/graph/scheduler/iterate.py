@@ -91,11 +91,19 @@ async def _room(work: Work, target: MapRun) -> None:
 
 def _same_item(step: Step, target: MapRun, index: int, value: Any) -> None:
     assert target.items is not None
-    if target.items[index] != value:
+    if not _equal(target.items[index], value):
         raise GraphError(
             f"item {index} of node {step.node.name!r} was {target.items[index]!r} and is {value!r} when called again",
             hint="an iterator that is retried or resumed yields the same items again, and then goes on",
         )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two items are the same; what is not equal to itself, or compares to no yes or no, is told by its text."""
+    try:
+        return bool(one == other) or bool(one != one and other != other)  # noqa: PLR0124 - a NaN
+    except Exception:  # noqa: BLE001 - comparing is user code, as for arrays
+        return repr(one) == repr(other)
 
 
 def _reader(source: Any, step: Step, context: Any, abandoned: Callable[[], None]) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import insort
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -95,24 +96,77 @@ class Limiter:
         return f"Limiter({self.slots})"
 
 
+class Turn:
+    """A caller's place at a `RateGate`, kept over its waits."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        """When it is due; None before it is booked and after it has been taken or given back."""
+
+
 class RateGate:
-    """Lets *n* calls through in any window of *per_seconds* seconds; the rest wait for their turn."""
+    """Lets *n* calls through in any window of *per_seconds* seconds; the rest wait for their turn.
+
+    Turns are planned ahead, and a window is reckoned from when calls really went through: a task may wake up late.
+    """
 
     def __init__(self, rate: RateLimit, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
         self._clock = clock
-        self._times: deque[float] = deque(maxlen=rate.n)
+        self._passed: list[float] = []
+        """When the last *n* calls went through, in order."""
+        self._booked: list[float] = []
+        """Turns that are still waited for, in order."""
+        self._free: list[float] = []
+        """Turns between those that were given back, in order."""
         self._lock = threading.Lock()
 
-    def reserve(self) -> float:
-        """Take the next turn and give the seconds to wait until it comes."""
+    def reserve(self, turn: Turn | None = None) -> float:
+        """Go through, or book the next turn and give the seconds to wait until it comes.
+
+        Whoever has waited asks again with the same *turn*: it goes through, or waits on because a call before it
+        was late. Whoever does not come back gives the turn back.
+        """
+        turn = Turn() if turn is None else turn
         with self._lock:
             now = self._clock()
-            turn = now
-            if len(self._times) == self._rate.n:
-                turn = max(now, self._times[0] + self._rate.per_seconds)
-            self._times.append(turn)
-            return turn - now
+            if turn.at is None:
+                at = self._next(now)
+            else:
+                now = max(now, turn.at)  # it has been waited for, by whatever clock the loop has
+                self._booked.remove(turn.at)
+                at = self._after(self._passed, now)
+            if at > now:
+                turn.at = at
+                insort(self._booked, at)
+            else:
+                turn.at = None
+                insort(self._passed, now)
+                del self._passed[: -self._rate.n]
+            return at - now
+
+    def give_back(self, turn: Turn) -> None:
+        """Let somebody else have a booked turn."""
+        with self._lock:
+            if turn.at is not None:
+                self._booked.remove(turn.at)
+                insort(self._free, turn.at)
+                turn.at = None
+
+    def _next(self, now: float) -> float:
+        if self._free:
+            last = self._booked[-1] if self._booked else now
+            self._free = [at for at in self._free if now < at < last]  # past the last, turns are planned anew
+            if self._free:
+                return self._free.pop(0)
+        taken = sorted([*self._passed, *self._booked[-self._rate.n :]]) if self._booked else self._passed
+        return self._after(taken, now)
+
+    def _after(self, taken: list[float], now: float) -> float:
+        n = self._rate.n
+        return now if len(taken) < n else max(now, taken[-n] + self._rate.per_seconds)
 
 
 class BudgetTracker:

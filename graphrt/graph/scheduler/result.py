@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import HookBlockedError, LimitExceededError
+from graphrt.graph.core.notes import add_note
 from graphrt.graph.protocols import Conversation
 from graphrt.graph.states import NodeState, RunStatus, Termination, TerminationKind
 
@@ -197,8 +198,8 @@ def annotate(run: GraphScheduler) -> None:
         scope = step.frame.scope.path
         where = f" in {scope!r}" if scope else ""
         note = f"node {step.node.name!r}{where}, round {step.round}, attempt {max(1, step.attempts)}, {note}"
-    outcome.error.add_note(note)
+    add_note(outcome.error, note)
     for failure in run.core.failures:
         if failure.error is not outcome.error:
             where = f" in {failure.scope!r}" if failure.scope else ""
-            outcome.error.add_note(f"also failed: node {failure.node!r}{where}: {_show(failure.error)}")
+            add_note(outcome.error, f"also failed: node {failure.node!r}{where}: {_show(failure.error)}")

@@ -94,6 +94,9 @@ class GraphScheduler:
         self._usage: Any = None
         self._shared: dict[tuple[Scope, Hashable], Any] = {}
         """What the steps of a graph's scope share, by the key they chose."""
+        self._begun = False
+        self._asked_before: list[Callable[[], None]] = []
+        """What was asked of the run before it began."""
         self._waking = False
         self._left = False
         """Whether a step was cancelled from outside; it may have kept that to itself, and `run` must not."""
@@ -142,8 +145,7 @@ class GraphScheduler:
             async with anyio.create_task_group() as self.tasks:
                 self._slice = now = time.time()
                 self.clocks.start()
-                core.start(value, now)
-                self.settle()
+                self._begin(value, now)
                 while core.outcome is None:
                     await self._work()
                     if core.outcome is None:
@@ -160,6 +162,23 @@ class GraphScheduler:
         finally:
             if self.observer is not None:
                 self.observer.run_ended(core.outcome)
+
+    def _begin(self, value: Any, now: float) -> None:
+        """Start the core, then do what was asked for before: a run that is cancelled at once has begun all the same."""
+        core = self.core
+        try:
+            core.start(value, now)
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a condition on START was interrupted: run() raises it bare
+            core.cancel(error, now)
+        self._begun = True
+        late = self.clocks.overdue()
+        if late is not None:
+            core.cancel(late, now, timed_out=True)
+        for ask in self._asked_before:
+            ask()
+        self.settle()
 
     def _cancelled_outside(self) -> None:
         core = self.core
@@ -297,10 +316,20 @@ class GraphScheduler:
             check = runner.check
             problem: Exception | None = mismatch(step, value) if check is not None and not check(value) else None
             if problem is None:
-                problem = core.step_finished(step, value, time.time())
+                problem = self.finished(step, value)
             if problem is not None:
                 core.step_failed(step, problem, time.time())
         self.settle()
+
+    def finished(self, step: Step, value: Any) -> Exception | None:
+        """Tell the core that a step has its value; what interrupts a condition on the way ends the run (E14)."""
+        try:
+            return self.core.step_finished(step, value, time.time())
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code in conditions and keys; run() raises it bare
+            self.interrupted(step, error)
+            return None
 
     def call(self, step: Step) -> Any:
         """Call the node's function with the step's inputs."""
@@ -463,17 +492,26 @@ class GraphScheduler:
 
     def cancel(self, error: BaseException | None = None, *, timed_out: bool = False) -> None:
         """Cancel everything that is live, now."""
+        if not self._begun:
+            self._asked_before.append(lambda: self.cancel(error, timed_out=timed_out))
+            return
         self.stopping = True
         self.core.cancel(error, time.time(), timed_out=timed_out)
         self.settle()
 
     def cancel_after_steps(self) -> None:
         """Start no further step; the run is cancelled when those at work have ended."""
+        if not self._begun:
+            self._asked_before.append(self.cancel_after_steps)
+            return
         self.graceful = True
         self.settle()
 
     def cancel_after_round(self) -> None:
         """Start no further round: the run is cancelled where the next one would start."""
+        if not self._begun:
+            self._asked_before.append(self.cancel_after_round)
+            return
         self.core.cancel_after_round(time.time())
 
     def is_cancellation(self, error: BaseException) -> bool:

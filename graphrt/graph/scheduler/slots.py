@@ -34,6 +34,10 @@ class SlotDesk:
     def __init__(self, ready: deque[Step], suspended: Callable[[], None]) -> None:
         self._ready = ready
         self._suspended = suspended
+        self.queued: set[Step] = set()
+        """Steps that have not started and wait for a slot."""
+        self.on_change: Callable[[], None] | None = None
+        """Called when a step is queued or let go on: the clocks around it stop, or start again."""
 
     def take(self, limits: tuple[Slots, ...], entry: Step | SlotWaiter) -> bool:
         """Take one slot of each of *limits*, or queue *entry* at the first that has none."""
@@ -45,6 +49,8 @@ class SlotDesk:
                     slots.queue.appendleft(entry)  # it is at work already: it goes before what has not started
                 else:
                     slots.queue.append(entry)
+                    self.queued.add(entry)
+                    self._changed()
                 self.pass_on(limits)
                 return False
         for slots in limits:
@@ -73,9 +79,16 @@ class SlotDesk:
                 if isinstance(entry, SlotWaiter):
                     if not entry.gone and self.take(entry.limits, entry):
                         entry.event.set()
-                elif entry.state is _PENDING:
+                    continue
+                self.queued.discard(entry)
+                if entry.state is _PENDING:
                     self._ready.append(entry)
+                    self._changed()
                     break
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     async def wait(self, limits: tuple[Slots, ...]) -> None:
         """Take one slot of each of *limits* for a step that is at work already."""

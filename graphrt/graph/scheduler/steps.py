@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from graphrt.errors import GraphTypeError
 from graphrt.graph.scheduler.drive import drive
 from graphrt.graph.scheduler.runner import Way
 from graphrt.graph.states import NodeState
@@ -46,7 +45,7 @@ async def run_step(run: GraphScheduler, step: Step, scope: anyio.CancelScope, li
         if run.is_cancellation(error):
             raise
     else:
-        problem = run.core.step_finished(step, value, time.time())
+        problem = run.finished(step, value)
         if problem is not None:
             await _after_problem(run, step, work, problem)
     finally:
@@ -64,7 +63,7 @@ async def _after_problem(run: GraphScheduler, step: Step, work: Work, problem: E
         except Exception as error:  # noqa: BLE001 - a fallback's error is a node's error
             problem = error
             continue
-        refused = run.core.step_finished(step, value, time.time())
+        refused = run.finished(step, value)
         if refused is None:
             return
         problem = refused
@@ -73,7 +72,7 @@ async def _after_problem(run: GraphScheduler, step: Step, work: Work, problem: E
 
 def finish(run: GraphScheduler, step: Step, value: Any) -> None:
     """End a step that needs no more work with *value*."""
-    problem = run.core.step_finished(step, value, time.time())
+    problem = run.finished(step, value)
     if problem is not None:
         run.core.step_failed(step, problem, time.time())
 
@@ -113,16 +112,18 @@ async def _ask(run: GraphScheduler, step: Step) -> None:
         core.step_failed(step, error, time.time())
         run.settle()
         return
+    except BaseException as error:  # noqa: BLE001 - the same, interrupted: run() raises it bare
+        run.interrupted(step, error)
+        return
     key = step.key
-    if core.step_waiting(step, question, time.time()):
-        if run.on_ask is not None:
-            run.start_task(_call_on_ask, run, step)
-    else:
+    if not core.step_waiting(step, question, time.time()):
         try:
             run.answer(key, core.early_answers[key])
-        except GraphTypeError as error:
-            core.answered(key, None, time.time())
-            core.step_failed(step, error, time.time())
+        except Exception as error:  # noqa: BLE001 - the answer does not fit: the question stays open, and is asked
+            core.early_answers.pop(key, None)
+            core.note("action.requested", step, {"refused": "answer", "error": error}, time.time())
+    if step.state is NodeState.WAITING and run.on_ask is not None:
+        run.start_task(_call_on_ask, run, step)
     run.settle()
 
 
@@ -137,6 +138,8 @@ async def _call_on_ask(run: GraphScheduler, step: Step) -> None:
         run.observer.enter(step, context)
     try:
         run.answer(key, await drive(_ask_person(run.on_ask, question), context, run.suspended))
+    except (KeyboardInterrupt, SystemExit) as error:
+        run.cancel(error)
     except Exception as error:  # noqa: BLE001 - on_ask is user code: its error is the asking step's
         if step.state is NodeState.WAITING:
             run.core.questions.pop(key, None)

@@ -218,37 +218,41 @@ class Work:
     async def _take_turn(self) -> None:
         """Take slots and the limiter, and start when the rate allows: nothing is held while that is waited for."""
         limiter, rate = self.runner.limiter, self.runner.rate
-        due = False
-        while True:
-            late = await self._take_slots_and_limiter()
-            if rate is None or (due and not late):
-                return
-            pause = rate.reserve()
-            if pause <= 0:
-                return
-            due = True
-            if limiter is not None:
-                limiter.release()
-            self._lend_slots()
-            self.run.suspended()
-            await anyio.sleep(pause)
+        if rate is None:
+            await self._take_slots_and_limiter()
+            return
+        from graphrt.graph.scheduler.limits import Turn
 
-    async def _take_slots_and_limiter(self) -> bool:
-        """Take both, and say whether that took time. Who has the limiter never waits: so nobody waits for ever."""
+        turn = Turn()
+        try:
+            while True:
+                await self._take_slots_and_limiter()
+                pause = rate.reserve(turn)
+                if pause <= 0:
+                    return
+                if limiter is not None:
+                    limiter.release()
+                self._lend_slots()
+                self.run.suspended()
+                await anyio.sleep(pause)
+        except BaseException:
+            rate.give_back(turn)
+            raise
+
+    async def _take_slots_and_limiter(self) -> None:
+        """Take both. Who has the limiter never waits: so nobody waits for ever."""
         run, limiter = self.run, self.runner.limiter
-        late = False
         for tries in count(1):
-            late = await self.take_slots() or late
+            await self.take_slots()
             if limiter is None or limiter.acquire_nowait():
-                return late
-            late = True
+                return
             patient = tries < _TRIES
             if patient:
                 self._lend_slots()
             run.suspended()
             await limiter.acquire()
             if not patient or self._slots_at_once():
-                return late
+                return
             limiter.release()
         raise AssertionError("unreachable")
 
@@ -305,12 +309,29 @@ class Work:
             ctx: RunContext[Any] = RunContext(run, step)
             given = step.node.binder.inputs(run.core, step, ctx)
             args = [ctx if source == "ctx" else error if source == "" else given[source] for source in fallback.inputs]
-            coro = fn(*args) if fallback.is_async else run_in_thread(named(lambda: fn(*args), fn))
-            value = await drive(coro, context, run.suspended)
+            await self._take_for_fallback(fallback)
+            try:
+                if fallback.is_async:
+                    coro = fn(*args)
+                else:
+                    coro = run_in_thread(named(lambda: fn(*args), fn), on_abandon=self.abandoned)
+                value = await drive(coro, context, run.suspended)
+            finally:
+                self.give_slots()
         problem = mismatch(step, value)
         if problem is not None:
             raise problem
         return value
+
+    async def _take_for_fallback(self, fallback: Fallback) -> None:
+        """Take the slots that the fallback's function holds: those around its step, and a thread's."""
+        run = self.run
+        around = self.step.frame.scope.limits
+        self.give_slots()
+        self.limits = around if fallback.is_async else (*around, run.threads)
+        if self.limits and not self._slots_at_once():
+            with self.clock_stopped():
+                await self.take_slots()
 
 
 def named(call: Callable[[], Any], fn: Callable[..., Any]) -> Callable[[], Any]:
