@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import SupportsFloat, TypeAlias, TypeGuard
 
 from graphrt.errors import ConfigError
 
@@ -59,6 +59,11 @@ class RetryPolicy:
                 f"retry_on is {self.retry_on!r}, which names no exceptions",
                 hint="give an exception class, a tuple of them, or a function from exception to bool",
             )
+        if self.wait_for is not None and not callable(self.wait_for):
+            raise ConfigError(
+                f"wait_for is {self.wait_for!r}, which cannot be called",
+                hint="give a function from exception and attempt to seconds; for a fixed pause use wait_initial=",
+            )
 
     def retries(self, error: BaseException) -> bool:
         """Say whether *error* is worth another attempt; what is no ``Exception`` never is."""
@@ -74,9 +79,12 @@ class RetryPolicy:
 
         A ``retry_after`` attribute of the error, in seconds, is honoured when it is longer than the schedule.
         *random* gives numbers from 0 to 1 for the jitter; without it there is none.
+
+        Raises:
+            ConfigError: ``wait_for`` gave no number of seconds; *error* is its cause.
         """
         if self.wait_for is not None:
-            wait = max(0.0, self.wait_for(error, attempt))
+            wait = max(0.0, _seconds_of(self.wait_for(error, attempt), error))
         elif self.wait_initial == 0:
             return 0.0
         else:
@@ -97,7 +105,10 @@ class RateLimit:
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:
-            raise ConfigError(f"n is {self.n!r}, which is not a whole number of at least 1")
+            raise ConfigError(
+                f"n is {self.n!r}, which is not a whole number of at least 1",
+                hint="give the starts allowed in per_seconds",
+            )
         _check_seconds("per_seconds", self.per_seconds)
         if self.per_seconds == 0:
             raise ConfigError("per_seconds is 0, which limits nothing", hint="leave the rate limit out")
@@ -128,9 +139,30 @@ class Budget:
 def retry_after_of(error: BaseException) -> float:
     """Read the seconds of an error's ``retry_after``; 0.0 when it has none that makes sense."""
     value = getattr(error, "retry_after", None)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return 0.0
-    return max(0.0, float(value))
+    return max(0.0, float(value)) if _is_finite(value) else 0.0
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number too large for a float
+        return False
+
+
+def _seconds_of(value: object, error: Exception) -> float:
+    try:
+        seconds = math.nan if isinstance(value, bool) or not isinstance(value, SupportsFloat) else float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        raise ConfigError(
+            f"wait_for gave {value!r}, which is not a finite number of seconds, after {type(error).__name__}: {error}",
+            cause=error,
+            hint="let it return the seconds to wait before the next attempt, 0 for none",
+        )
+    return seconds
 
 
 def _check_seconds(name: str, value: object) -> None:
@@ -138,7 +170,7 @@ def _check_seconds(name: str, value: object) -> None:
 
 
 def _check_number(name: str, value: object, unit: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+    if not _is_finite(value) or value < 0:
         raise ConfigError(f"{name} is {value!r}, which is not a finite number{unit} of at least 0")
 
 

@@ -9,6 +9,7 @@ import inspect
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -66,7 +67,8 @@ async def _retry_after(
 ) -> _T:
     """Let tenacity go on from attempt 1, which ended in *error*.
 
-    The calls are made here and only their ``Exception`` is handed over: tenacity would catch cancellation.
+    The calls are made here and tenacity is told of a stand-in only: it would catch cancellation, and it asks the
+    errors that it keeps whether they are true, which is for their classes to say.
     """
     from tenacity import AsyncRetrying
 
@@ -78,39 +80,37 @@ async def _retry_after(
 
     async def tell(state: RetryCallState) -> None:
         if on_retry is not None:
-            answer = on_retry(state.attempt_number, _error_of(state), state.upcoming_sleep)
+            answer = on_retry(state.attempt_number, error, state.upcoming_sleep)
             if inspect.isawaitable(answer):
                 await answer
 
     attempts = AsyncRetrying(
-        retry=lambda state: state.attempt_number == 1 or policy.retries(_error_of(state)),
-        wait=lambda state: policy.wait_before(state.attempt_number, _error_of(state), random.random),
+        retry=lambda state: state.attempt_number == 1 or policy.retries(error),
+        wait=lambda state: policy.wait_before(state.attempt_number, error, random.random),
         stop=is_over,
         before_sleep=tell,
         sleep=_pause_with(sleep),
         reraise=True,
     )
-    async for attempt in attempts:
-        state = attempt.retry_state
-        if state.attempt_number > 1:
-            try:
-                return await call(state.attempt_number)
-            except Exception as raised:  # noqa: BLE001  # tenacity raises it again, or decides to go on
-                error = raised
-        state.set_exception((type(error), error, error.__traceback__))
+    failed = _AttemptError()
+    with suppress(_AttemptError):
+        async for attempt in attempts:
+            state = attempt.retry_state
+            if state.attempt_number > 1:
+                try:
+                    return await call(state.attempt_number)
+                except Exception as raised:  # noqa: BLE001  # tenacity decides whether to go on
+                    error = raised
+            state.set_exception((_AttemptError, failed, None))
     raise error
+
+
+class _AttemptError(Exception):
+    """Stand for the error of an attempt."""
 
 
 def _since(started: float, monotonic: Callable[[], float]) -> float:
     return monotonic() - started
-
-
-def _error_of(state: RetryCallState) -> Exception:
-    outcome = state.outcome
-    error = None if outcome is None else outcome.exception()
-    if not isinstance(error, Exception):
-        raise TypeError(f"an attempt ended in {error!r}, which is no exception")
-    return error
 
 
 def _pause_with(sleep: Sleep | None) -> Callable[[int | float], Awaitable[None]]:

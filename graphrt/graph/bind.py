@@ -77,6 +77,7 @@ def _place(program: Program, node: CompiledNode, types: InputTypes, paths: reach
     """Apply rules 1 to 3."""
     params = _signature(node).params
     edges = _in_edges(node)
+    _check_into(program, node, edges, types)
     binds: list[Bind | None] = []
     left = list(edges)
     for param in params:
@@ -103,6 +104,31 @@ def _place(program: Program, node: CompiledNode, types: InputTypes, paths: reach
                 binds[i] = bind
             break
     return binds
+
+
+def _check_into(program: Program, node: CompiledNode, edges: Sequence[CompiledEdge], types: InputTypes) -> None:
+    """Refuse an `into=` that names no parameter of *node* which takes a value."""
+    if all(e.decl.into is None for e in edges):
+        return
+    state = program.decl.state
+    known = [
+        p.name
+        for p in _signature(node).params
+        if not types.is_context(p.annotation) and (state is None or p.annotation is not state)
+    ]
+    for edge in edges:
+        into = edge.decl.into
+        if into is None or into in known:
+            continue
+        import difflib
+
+        close = difflib.get_close_matches(into, known, n=1, cutoff=0.6)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        there = f"parameters that take a value: {', '.join(known)}" if known else "it takes no values: drop into="
+        written = edge.members[0] if edge.members else edge
+        raise GraphError(
+            f"edge {written} has into={into!r}, and node {node.name!r} has no such parameter", hint=f"{meant}{there}"
+        )
 
 
 def _by_rule_four(edge: CompiledEdge, param: Param, types: InputTypes, program: Program) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import ConfigError, GraphError, GraphTypeError
 from graphrt.graph import typecheck
-from graphrt.graph.checks import check_concurrency
+from graphrt.graph.checks import check_concurrency, is_seconds
 from graphrt.graph.scheduler.result import RunResult, annotate
 from graphrt.graph.scheduler.run import GraphScheduler
 from graphrt.graph.scheduler.runner import Way, prepare
@@ -94,12 +93,16 @@ class CompiledGraph:
             telemetry: Where spans go; the global tracer provider when None.
 
         Raises:
+            ConfigError: An argument is not of the kind it has to be.
             GraphTypeError: The input is not what the graph declares.
             LimitExceededError: `max_rounds` or `max_steps` stopped the run.
             TimeoutError: The run is out of time.
             RunCancelledError: The run was cancelled.
             Exception: A node's own error, bare, with notes that say where it came from.
         """
+        self._check_options(
+            run_id, timeout, deadline_at, budget, max_concurrency, on_event=on_event, on_ask=on_ask, telemetry=telemetry
+        )
         value = self._accept(input)
         self._check_asks(on_ask)
         if on_event is not None:
@@ -150,10 +153,14 @@ class CompiledGraph:
         The arguments are those of `run`; `on_ask` may be left out, and questions be answered by `run.answer()`.
 
         Raises:
+            ConfigError: An argument is not of the kind it has to be.
             GraphTypeError: The input is not what the graph declares.
         """
         from graphrt.graph.scheduler.stream import RunStream, guarded
 
+        self._check_options(
+            run_id, timeout, deadline_at, budget, max_concurrency, on_event=on_event, on_ask=on_ask, telemetry=telemetry
+        )
         value = self._accept(input)
 
         def begin(sink: Callable[[RunEvent], None]) -> GraphScheduler:
@@ -184,15 +191,6 @@ class CompiledGraph:
     def _scheduler(
         self, *, run_id: str | None, telemetry: Telemetry | None, deadline_at: Any, **options: Any
     ) -> GraphScheduler:
-        if deadline_at is not None and deadline_at.tzinfo is None:
-            raise ConfigError(
-                f"deadline_at is {deadline_at!r}, a time without a zone",
-                hint="give one with a zone, such as datetime.now(UTC) + timedelta(minutes=5)",
-            )
-        if options["timeout"] is not None and math.isnan(options["timeout"]):
-            raise ConfigError(f"timeout of the run of graph {self.name!r} is no number", hint="give seconds, or None")
-        if options["max_concurrency"] is not None:
-            check_concurrency(options["max_concurrency"], f"the run of graph {self.name!r}")
         run_id = run_id or f"run-{os.urandom(8).hex()}"
         return GraphScheduler(
             self.program,
@@ -201,6 +199,40 @@ class CompiledGraph:
             observer=_observer(telemetry, self.program, run_id),
             **options,
         )
+
+    def _check_options(
+        self,
+        run_id: object,
+        timeout: object,
+        deadline_at: object,
+        budget: object,
+        max_concurrency: object,
+        **others: object,
+    ) -> None:
+        """Refuse arguments of a run that are not of the kind they have to be."""
+        of = f"of the run of graph {self.name!r}"
+        if run_id is not None and not isinstance(run_id, str):
+            raise ConfigError(f"run_id {of} is {run_id!r}, which is no text", hint="give a text, or None")
+        if timeout is not None and not is_seconds(timeout):
+            raise ConfigError(
+                f"timeout {of} is {timeout!r}, which is no number of seconds", hint="give seconds, or None"
+            )
+        if deadline_at is not None:
+            _check_deadline(deadline_at)
+        if budget is not None:
+            _check_budget(budget, of)
+        if max_concurrency is not None:
+            check_concurrency(max_concurrency, f"the run of graph {self.name!r}")
+        for name in ("on_event", "on_ask"):
+            if others[name] is not None and not callable(others[name]):
+                raise ConfigError(
+                    f"{name} {of} is {others[name]!r}, which cannot be called", hint="give a function, or None"
+                )
+        telemetry = others["telemetry"]
+        if telemetry is not None and not callable(getattr(telemetry, "observer", None)):
+            raise ConfigError(
+                f"telemetry {of} is {telemetry!r}, which is no Telemetry", hint="give Telemetry(...), or None"
+            )
 
     def _accept(self, value: Any) -> Any:
         """Check a run's input, and turn a mapping into the declared model."""
@@ -271,6 +303,31 @@ def _nodes(program: Program) -> list[Any]:
     found: list[Any] = []
     program.walk(lambda part: found.extend(part.nodes))
     return found
+
+
+def _check_deadline(deadline_at: object) -> None:
+    from datetime import datetime
+
+    if not isinstance(deadline_at, datetime):
+        what = "which is no datetime"
+    elif deadline_at.utcoffset() is None:
+        what = "a time without a zone"
+    else:
+        return
+    raise ConfigError(
+        f"deadline_at is {deadline_at!r}, {what}",
+        hint="give one with a zone, such as datetime.now(UTC) + timedelta(minutes=5)",
+    )
+
+
+def _check_budget(budget: object, of: str) -> None:
+    from graphrt.graph.scheduler.limits import BudgetTracker
+    from graphrt.policies import Budget
+
+    if not isinstance(budget, (Budget, BudgetTracker)):
+        raise ConfigError(
+            f"budget {of} is {budget!r}, which is no Budget", hint="give one, such as Budget(requests=10), or None"
+        )
 
 
 def _accept_parts(program: Program, declared: Mapping[str, Any], value: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from graphrt.errors import ConfigError, GraphError
@@ -74,7 +75,7 @@ class Workflow:
             max_concurrency=max_concurrency,
             copy_values=copy_values,
         )
-        self._names: dict[int, str | None] = {}
+        self._names: dict[int | tuple[int, int], str | None] = {}
         self._held: list[Any] = []
         self._changes = 0
         self._compiled: tuple[tuple[int, ...], CompiledGraph] | None = None
@@ -169,7 +170,8 @@ class Workflow:
         kind, signature = read_target(name, target, depth + 1)
         fallbacks = () if fallback is None else tuple(fallback) if isinstance(fallback, (list, tuple)) else (fallback,)
         self._decl.nodes[name] = NodeDecl(name, target, signature, kind, fallback=fallbacks, **options)
-        self._names[id(target)] = None if id(target) in self._names else name
+        for known_as in {id(target), _identity(target)}:
+            self._names[known_as] = None if known_as in self._names else name
         held = getattr(target, "workflow", target)
         if isinstance(held, Workflow):
             self._held.append(held)
@@ -245,6 +247,8 @@ class Workflow:
             key: Gives the key for a value; the value itself when None.
             default: The node for a key that is not among the cases; without one such a key is a failure of *src*.
         """
+        if not isinstance(cases, Mapping):
+            raise GraphError(f"branch of {show(src)} is given {cases!r}, which is no mapping", hint="give {key: node}")
         if not cases and default is None:
             raise GraphError(f"branch of {show(src)} has no cases", hint="give {key: node}, default= or both")
         branch = BranchDecl(key, default is not None)
@@ -309,9 +313,10 @@ class Workflow:
             if ref not in self._decl.nodes:
                 raise unknown_node(ref, f"{ref!r} (with {show(other)})", self._decl.nodes)
             return ref
-        if id(ref) not in self._names:
+        known_as = id(ref) if id(ref) in self._names else _identity(ref)
+        if known_as not in self._names:
             raise unknown_node(show(ref), f"of {show(ref)} and {show(other)}", self._decl.nodes)
-        name = self._names[id(ref)]
+        name = self._names[known_as]
         if name is None:
             raise GraphError(
                 f"{show(ref)} is in graph {self.name!r} more than once",
@@ -405,3 +410,8 @@ class Workflow:
         except GraphError as error:
             return {"text/plain": f"{self!r}\n{error}"}
         return graph._repr_mimebundle_(include, exclude)
+
+
+def _identity(target: Any) -> int | tuple[int, int]:
+    """Tell a node's target from others; a bound method is another object each time it is looked up."""
+    return (id(target.__self__), id(target.__func__)) if isinstance(target, MethodType) else id(target)

@@ -21,7 +21,8 @@ from tests.properties.description import (
     StepKey,
 )
 from tests.properties.driver import Session
-from tests.properties.reference import Interpreter, Step
+from tests.properties.records import Step
+from tests.properties.reference import Interpreter
 
 
 def label(key: StepKey) -> str:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.properties.description import Outcome, ScopeKey, StepEnd, StepKey, plain
-from tests.properties.reference import UNTOLD, Interpreter
+from tests.properties.records import UNTOLD
+from tests.properties.reference import Interpreter
 
 
 def seen(outcome: Outcome) -> Outcome:

@@ -7,8 +7,7 @@ rule is decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from tests.properties.description import (
@@ -21,117 +20,32 @@ from tests.properties.description import (
     Node,
     Outcome,
     ScopeKey,
-    State,
     StepEnd,
     StepKey,
     find_branch,
 )
-from tests.properties.structure import Arc, Cycle, Layout, Region, lay_out
+from tests.properties.records import (
+    AT_ONCE,
+    BEHIND_A_LOSER,
+    GraphError,
+    GraphTypeError,
+    History,
+    LimitExceededError,
+    MapRun,
+    Rounds,
+    Scope,
+    StateConflictError,
+    Step,
+    StepsExceededError,
+    Take,
+    Write,
+    conflict,
+    fold_state,
+    merge,
+)
+from tests.properties.structure import Arc, Cycle, Layout, lay_out
 
-Rounds = tuple[int, ...]
 Chooser = Callable[[Sequence[StepKey]], StepKey]
-
-
-AT_ONCE = "more edges of a join arrive at one instant than it needs"
-BEHIND_A_LOSER = "a side node may wait for a loser that has not started"
-UNTOLD = frozenset({AT_ONCE, BEHIND_A_LOSER})
-"""Doubts about what happens within an instant, where even the same order of completions does not decide."""
-
-
-class GraphError(Exception):
-    """The graph's own error."""
-
-
-class GraphTypeError(GraphError):
-    """A value that a map cannot take apart."""
-
-
-class StateConflictError(GraphError):
-    """Two writes, neither upstream of the other."""
-
-
-class LimitExceededError(Exception):
-    """A round too many."""
-
-
-class _StopError(Exception):
-    """A step too many."""
-
-
-@dataclass(frozen=True)
-class Write:
-    """What one step wrote, and the writes upstream of it."""
-
-    step: StepKey
-    fields: Mapping[str, Any]
-    upstream: frozenset[StepKey]
-
-
-History = tuple[Write, ...]
-
-
-@dataclass(eq=False)
-class Take:
-    """An arc that was taken."""
-
-    value: Any
-    history: History
-    rounds: Rounds
-
-
-@dataclass(eq=False)
-class Step:
-    """One activation of a node."""
-
-    key: StepKey
-    state: Literal["running", "succeeded", "failed", "cancelled", "never"]
-    inputs: dict[str, Any] = field(default_factory=dict)
-    only: Any = None
-    """What a node that holds a graph gets."""
-    history: History = ()
-    value: Any = None
-    inner: Scope | None = None
-
-
-@dataclass(eq=False)
-class MapRun:
-    """One map that was taken."""
-
-    link: Map
-    source: Step
-    history: History
-    items: list[Scope] = field(default_factory=list)
-    open: bool = True
-
-
-@dataclass(eq=False)
-class Scope:
-    """The root, one item, or one activation of a node that holds a graph."""
-
-    key: ScopeKey
-    layout: Layout
-    region: Region
-    entry: Take
-    owner: tuple[Scope, Step] | tuple[Scope, MapRun] | None
-    state: Literal["live", "ended", "failed", "cancelled"] = "live"
-    error: Exception | None = None
-    steps: dict[tuple[str, Rounds], Step] = field(default_factory=dict)
-    takes: dict[tuple[int, Rounds], Take] = field(default_factory=dict)
-    rounds: dict[tuple[Cycle, Rounds], int] = field(default_factory=dict)
-    maps: dict[tuple[int, Rounds], MapRun] = field(default_factory=dict)
-    cuts: list[tuple[str, Rounds, set[str]]] = field(default_factory=list)
-    """Joins that fired and cancelled the rest: the join, its round, and the nodes that are useless since."""
-
-    def last_round(self, cycle: Cycle, around: Rounds) -> int:
-        """Highest round of one activation of *cycle*; an activation has a round 1 as soon as it exists."""
-        return self.rounds.get((cycle, around), 1)
-
-    def all_rounds(self, chain: Sequence[Cycle]) -> list[Rounds]:
-        """Every combination of started rounds of *chain*."""
-        found: list[Rounds] = [()]
-        for cycle in chain:
-            found = [(*one, r) for one in found for r in range(1, self.last_round(cycle, one) + 1)]
-        return found
 
 
 class Interpreter:
@@ -152,7 +66,7 @@ class Interpreter:
         try:
             self.root = self._open((), self._layout(graph), (), Take(value, (), ()), None)
             self._settle()
-        except _StopError as error:
+        except StepsExceededError as error:
             self._stop(error)
 
     # -- what a caller does -------------------------------------------------------------------------
@@ -172,7 +86,7 @@ class Interpreter:
         try:
             self._end(scope, step, node)
             self._settle()
-        except _StopError as error:
+        except StepsExceededError as error:
             self._stop(error)
 
     def outcome(self) -> Outcome:
@@ -184,7 +98,7 @@ class Interpreter:
         state = None
         if self.status == "succeeded":
             output, outputs, history = self._result(self.root)
-            state = _fold(self.graph.state, history)
+            state = fold_state(self.graph.state, history)
         ends = {}
         for key, step in self.steps.items():
             assert step.state != "running"
@@ -276,7 +190,7 @@ class Interpreter:
     # -- a step's end -------------------------------------------------------------------------------
 
     def _end(self, scope: Scope, step: Step, node: Node) -> None:
-        fields = _fold(scope.layout.graph.state, step.history)
+        fields = fold_state(scope.layout.graph.state, step.history)
         try:
             made = node.work(node.name, step.inputs, fields)
         except Exception as error:  # noqa: BLE001 - a node's own failure
@@ -358,46 +272,6 @@ class Interpreter:
             if sum((one.position, ()) in scope.takes for one in same) > 1:
                 self._fail(scope, GraphError("two gather edges taken"))
 
-    def _status(self, scope: Scope, arc: Arc, rounds: Rounds) -> Literal["taken", "skipped", "open"]:
-        """Say whether *arc* has settled, in *rounds* of the cycles that hold both its ends (E1)."""
-        if (arc.position, rounds) in scope.takes:
-            return "taken"
-        chain = scope.region.chain(arc.src)
-        if arc.src == START and arc.map is None:
-            return "skipped"
-        if len(chain) > len(rounds):  # E5: an exit is skipped when the outermost cycle it leaves is over
-            return "skipped" if self._over(scope, chain[len(rounds)], rounds) else "open"
-        if arc.map is not None:
-            run = scope.maps.get((arc.map, rounds))
-            if run is not None:
-                return "open" if run.open else "skipped"
-        if arc.src == START:
-            return "skipped"
-        step = scope.steps.get((arc.src, rounds))
-        return "open" if step is None or step.state == "running" else "skipped"
-
-    def _over(self, scope: Scope, cycle: Cycle, around: Rounds) -> bool:
-        """Say whether an activation of *cycle* is over (E5)."""
-        region, last = scope.region, scope.last_round(cycle, around)
-        for number in range(1, last + 1):
-            rounds = (*around, number)
-            for name in region.nodes:
-                chain = region.chain(name)
-                if chain[: cycle.depth] != (*cycle.around, cycle):
-                    continue
-                if len(chain) > cycle.depth:
-                    if not self._over(scope, chain[cycle.depth], rounds):
-                        return False
-                    continue
-                step = scope.steps.get((name, rounds))
-                if step is None or step.state == "running":
-                    return False
-                if any(run.open for run in scope.maps.values() if run.source is step):
-                    return False
-        if self._is_useless(scope, set(cycle.nodes), cycle.header, (*around, last)):
-            return True
-        return all(self._status(scope, arc, (*around, last)) == "skipped" for arc in region.back(cycle))
-
     # -- what follows -------------------------------------------------------------------------------
 
     def _settle(self) -> None:
@@ -437,7 +311,7 @@ class Interpreter:
             for arc in region.forward(name)
             if set(rounds[region.common(arc) :]) <= {1}
         ]
-        states = [self._status(scope, arc, key) for arc, key in counted]
+        states = [scope.status(arc, key) for arc, key in counted]
         taken = [
             (arc, scope.takes[arc.position, key])
             for (arc, key), state in zip(counted, states, strict=True)
@@ -465,12 +339,12 @@ class Interpreter:
         region, last = scope.region, scope.last_round(cycle, around)
         rounds = (*around, last)
         back = region.back(cycle)
-        states = [self._status(scope, arc, rounds) for arc in back]
+        states = [scope.status(arc, rounds) for arc in back]
         taken = [arc for arc, state in zip(back, states, strict=True) if state == "taken"]
         first = region.nodes[cycle.header].join == "any"
         if not taken or ("open" in states and not first):
             return False
-        if self._is_useless(scope, set(cycle.nodes), cycle.header, rounds):
+        if scope.is_useless(set(cycle.nodes), cycle.header, rounds):
             return False
         if last == scope.layout.graph.max_rounds:
             self._fail(scope, LimitExceededError("max_rounds"), limit=True)
@@ -498,21 +372,21 @@ class Interpreter:
         key = (scope.key, name, rounds)
         cap = self.graph.max_steps
         if cap is not None and self.started >= cap:
-            raise _StopError(name)
+            raise StepsExceededError(name)
         self.started += 1
         chain = scope.region.chain(name)
         later = bool(chain) and chain[-1].header == name and rounds[-1] > 1
         inputs = dict(self._kept(scope, name, rounds)) if later else {}
         for arc, take in taken:
             inputs[arc.name] = take.value
-        history = _merge([take.history for _, take in taken])
+        history = merge([take.history for _, take in taken])
         if later:
             kept = scope.steps.get((name, (*rounds[:-1], 1)))
-            if kept is not None and _merge([kept.history, history]) != history:
+            if kept is not None and merge([kept.history, history]) != history:
                 self.doubts.add("a header's round 1 is not upstream of its next")
         step = self._record(Step(key, "running", inputs, taken[0][1].value, history))
         scope.steps[name, rounds] = step
-        clash = _conflict(scope.layout.graph.state, history)
+        clash = conflict(scope.layout.graph.state, history)
         if clash is not None:  # E23, E13
             step.state = "failed"
             self._fail(scope, StateConflictError(clash))
@@ -536,7 +410,7 @@ class Interpreter:
         scope.cuts.append((join, rounds, losers))
         for name in losers:
             for other in scope.all_rounds(region.chain(name)):
-                if not self._same_round(scope, join, rounds, name, other):
+                if not scope.same_round(join, rounds, name, other):
                     continue
                 if (name, other) in scope.steps:
                     self._cancel_step(scope.steps[name, other])
@@ -545,26 +419,8 @@ class Interpreter:
                 if any(arc.dst != END and region.nodes[arc.dst].side for arc in region.out(name)):
                     self.doubts.add(BEHIND_A_LOSER)
         for (position, other), run in scope.maps.items():
-            if run.open and self._is_cut(scope, position, other):
+            if run.open and scope.is_cut(position, other):
                 self._cancel_map(run)
-
-    def _same_round(self, scope: Scope, join: str, rounds: Rounds, name: str, other: Rounds) -> bool:
-        """Say whether two nodes are in one round of the cycles that hold both."""
-        both = zip(scope.region.chain(join), scope.region.chain(name), strict=False)
-        depth = sum(one is two for one, two in both)
-        return rounds[:depth] == other[:depth]
-
-    def _is_cut(self, scope: Scope, position: int, rounds: Rounds) -> bool:
-        """Say whether a map leads only to a join that has fired, or to what that has made useless."""
-        targets = {dst for _, dst, _ in scope.layout.maps[position]}
-        return self._is_useless(scope, targets, scope.layout.links[position].src, rounds, itself=True)
-
-    def _is_useless(self, scope: Scope, targets: set[str], name: str, rounds: Rounds, *, itself: bool = False) -> bool:
-        """Say whether a join that fired in the same round as *name* has made all *targets* useless."""
-        return any(
-            targets <= (useless | {join} if itself else useless) and self._same_round(scope, join, fired, name, rounds)
-            for join, fired, useless in scope.cuts
-        )
 
     # -- maps ---------------------------------------------------------------------------------------
 
@@ -577,7 +433,7 @@ class Interpreter:
             self._fail(scope, GraphTypeError(link.src))
             return
         scope.maps[position, rounds] = run
-        if self._is_cut(scope, position, rounds):
+        if scope.is_cut(position, rounds):
             run.open = False
             return
         for index, value in enumerate(step.value):
@@ -606,7 +462,7 @@ class Interpreter:
                     entries.append(take.value)
                     histories.append(take.history)
                     delivered.add(index)
-            gathered.append((entries, _merge(histories)))
+            gathered.append((entries, merge(histories)))
         failed = [item for item in run.items if item.state == "failed"]
         if len(groups) > 1 and (failed or run.link.min_success is not None):
             self.doubts.add("a failed item of a map with several gathers")
@@ -636,7 +492,7 @@ class Interpreter:
             self._fail(scope, GraphError("END was not reached"))
             return
         output, _, history = self._result(scope)
-        clash = _conflict(scope.layout.graph.state, history)
+        clash = conflict(scope.layout.graph.state, history)
         if clash is not None:
             scope.state = "live"
             self._fail(scope, StateConflictError(clash))
@@ -657,38 +513,7 @@ class Interpreter:
             if arc.reporter == START or not scope.layout.graph.node(arc.reporter).silent or arc.map is not None
         ]
         outputs = {arc.reporter: take.value for arc, take in taken}
-        return spoken[0] if spoken else None, outputs, _merge([take.history for _, take in taken])
-
-
-def _merge(histories: Sequence[History]) -> History:
-    """Histories in order, each adding what is not there yet (E23)."""
-    seen: dict[StepKey, Write] = {}
-    for history in histories:
-        for write in history:
-            seen.setdefault(write.step, write)
-    return tuple(seen.values())
-
-
-def _conflict(state: State | None, history: History) -> str | None:
-    """Name a field without a reducer whose last write is not downstream of all others."""
-    for one in state.fields if state is not None else ():
-        writes = [write for write in history if one.name in write.fields]
-        if one.kind == "last" and writes:
-            last = writes[-1]
-            if any(write is not last and write.step not in last.upstream for write in writes):
-                return one.name
-    return None
-
-
-def _fold(state: State | None, history: History) -> dict[str, Any] | None:
-    if state is None:
-        return None
-    values = {one.name: one.default for one in state.fields}
-    for write in history:
-        for one in state.fields:
-            if one.name in write.fields:
-                values[one.name] = one.fold(values[one.name], write.fields[one.name])
-    return values
+        return spoken[0] if spoken else None, outputs, merge([take.history for _, take in taken])
 
 
 def interpret(graph: Graph, value: Any, chooser: Chooser) -> Outcome:

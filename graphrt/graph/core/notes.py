@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 
 def add_note(error: BaseException, note: str) -> None:
     """Add *note* to *error*, unless it takes none."""
-    try:
+    with suppress(Exception):  # a class that lets nothing be set, as a frozen dataclass: the error counts, not its note
         error.add_note(note)
-    except Exception:  # noqa: BLE001, S110 - a class that lets nothing be set, as a frozen dataclass: the error counts
-        pass
 
 
 def set_context(error: BaseException, context: BaseException) -> None:

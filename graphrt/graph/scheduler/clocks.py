@@ -109,6 +109,9 @@ class Clocks:
 
     def look(self) -> None:
         """Stop the clocks of what only waits, start them again when it works, end those of steps that have ended."""
+        desk = self._run.slots
+        if desk.on_change is None:
+            desk.on_change = self.look
         now = anyio.current_time()
         for clock in list(self._clocks):
             if clock.step is not None and clock.step.state is not NodeState.RUNNING:
@@ -119,19 +122,22 @@ class Clocks:
 
     def _only_waits(self, scope: Scope) -> bool:
         core = self._run.core
-        if not core.waiting and not self.held:
+        queued = self._run.slots.queued
+        if not (core.waiting or self.held or queued or core.opened):
             return False
         scopes, waits = [scope], False
         while scopes:
             inner = scopes.pop()
             for run in inner.maps or ():
                 if run.total is not None and run.opened < run.total and not run.children:
-                    return False
+                    if all(slots.used < slots.capacity for slots in inner.limits):
+                        return False
+                    waits = True  # its items wait for a slot
                 scopes.extend(run.children.values())
             for step in inner.live:
                 if step.child is not None:
                     scopes.append(step.child)
-                elif step.state is NodeState.WAITING or step in self.held:
+                elif step.state is NodeState.WAITING or step in self.held or step in queued:
                     waits = True
                 else:
                     return False

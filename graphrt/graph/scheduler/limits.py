@@ -44,8 +44,10 @@ class Limiter:
         """Make *slots* slots, at least 1.
 
         Raises:
-            ConfigError: *slots* is below 1.
+            ConfigError: *slots* is no whole number of at least 1.
         """
+        if isinstance(slots, bool) or not isinstance(slots, int):
+            raise ConfigError(f"a limiter of {slots!r} slots counts nothing", hint="give a whole number of at least 1")
         if slots < 1:
             raise ConfigError(f"a limiter of {slots!r} slots lets nothing through", hint="give at least 1")
         self.slots = slots

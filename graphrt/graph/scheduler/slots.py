@@ -53,8 +53,12 @@ class SlotDesk:
                     self._changed()
                 self.pass_on(limits)
                 return False
+        full = False
         for slots in limits:
             slots.used += 1
+            full = full or slots.used >= slots.capacity
+        if full:
+            self._changed()
         return True
 
     def take_now(self, limits: tuple[Slots, ...]) -> bool:

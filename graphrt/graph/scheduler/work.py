@@ -69,13 +69,20 @@ class Work:
         runner = self.runner
         if runner.step_timeout is None:
             return await self._tries_then_fallbacks()
+        failed: Exception | None = None
         with anyio.CancelScope(deadline=anyio.current_time() + runner.step_timeout) as self.span:
-            return await self._tries()
-        error = TimeoutError(
-            f"node {self.step.node.name!r} did not finish within step_timeout={runner.step_timeout:g} s"
-        )
-        self.out_of_time = error
-        return await self._fall_back_from(error)
+            try:
+                return await self._tries()
+            except Exception as error:
+                if not runner.fallbacks:
+                    raise
+                failed = error
+        if failed is None:
+            failed = TimeoutError(
+                f"node {self.step.node.name!r} did not finish within step_timeout={runner.step_timeout:g} s"
+            )
+            self.out_of_time = failed
+        return await self._fall_back_from(failed)
 
     async def _tries_then_fallbacks(self) -> Any:
         try:
@@ -205,6 +212,8 @@ class Work:
         for scope, _ in left:
             scope.deadline = math.inf
         clocks.held.add(self.step)
+        if clocks.watching:
+            clocks.look()
         try:
             yield
         finally:
