@@ -1,4 +1,7 @@
-"""The engine: workflows, their compiled graphs, and the scheduler that runs them."""
+"""The engine: workflows, their compiled graphs, and the scheduler that runs them.
+
+Numbers such as E5 in its docstrings are those of the rules in RULES.md, beside this file.
+"""
 
 from __future__ import annotations
 

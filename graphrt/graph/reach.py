@@ -132,8 +132,16 @@ def check_delivery(paths: Paths, node: CompiledNode, bind: Bind) -> None:
         return
     raise GraphError(
         f"parameter {bind.name!r} of node {node.name!r} needs a default: {why}",
-        hint=f"write {bind.name}: ... | None = None, or give it another default",
+        hint=f"write {bind.name}: ... | None = None, or give it another default{_alike(node, bind)}",
     )
+
+
+def _alike(node: CompiledNode, bind: Bind) -> str:
+    """Say how a header takes its first value and the loop's by one parameter."""
+    if not node.back_in or any(not e.back for e in bind.edges):
+        return ""
+    others = ", ".join(str(e) for e in node.forward_in)
+    return f"; for the first value too, give {others} the same into={bind.name!r}, or none of them an into="
 
 
 def reaching(

@@ -165,7 +165,7 @@ class Workflow:
         if unknown:
             raise TypeError(
                 f"node {name!r} has no option {', '.join(sorted(unknown))}; "
-                f"it may have {', '.join(sorted(NODE_OPTIONS))}"
+                f"it may have {', '.join(sorted({*NODE_OPTIONS, 'fallback', 'name'} - {'label'}))}"
             )
         kind, signature = read_target(name, target, depth + 1)
         fallbacks = () if fallback is None else tuple(fallback) if isinstance(fallback, (list, tuple)) else (fallback,)

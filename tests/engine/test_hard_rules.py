@@ -260,3 +260,28 @@ async def test_fallback_of_an_iterator_is_refused() -> None:
 
     with pytest.raises(GraphError, match="'source' yields its items one by one and has fallback="):
         iterated(source, fallback=([1],)).compile()
+
+
+async def test_run_that_ends_short_of_the_end_says_what_failed_on_the_way() -> None:
+    """E8: nothing is lost, a failure that was passed over neither."""
+
+    async def broken(x: int) -> int:
+        return 1 // 0
+
+    result = await one(broken, on_error="skip").run(1, check=False)
+    assert isinstance(result.error, GraphError)
+    assert "steps that failed and were passed over: 'n' (ZeroDivisionError)" in str(result.error)
+    assert isinstance(result.error.__cause__, ZeroDivisionError)
+    assert "ZeroDivisionError" in [type(f.error).__name__ for f in result.failures]
+
+
+async def test_stream_read_before_it_is_entered_says_how() -> None:
+    async def same(x: int) -> int:
+        return x
+
+    stream = one(same).stream(1)
+    with pytest.raises(GraphError, match="the run has not started"):
+        async for _ in stream:
+            pass
+    with pytest.raises(GraphError, match="the run has not started"):
+        _ = stream.result

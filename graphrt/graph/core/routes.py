@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError, GraphTypeError, StateConflictError
 from graphrt.graph.compiled import EdgeKind
-from graphrt.graph.core import joins, maps
+from graphrt.graph.core import ends, joins, maps
 from graphrt.graph.states import NodeState
 
 if TYPE_CHECKING:
@@ -167,12 +167,22 @@ def result_of(core: RunCore, scope: Scope) -> tuple[Any, dict[str, Any], History
 
 
 def _not_reached(core: RunCore, scope: Scope) -> GraphError:
-    ran = {s.node for s in core.steps if s.frame.scope.graph is scope and s.state is NodeState.SUCCEEDED}
+    mine = [s for s in core.steps if s.frame.scope.graph is scope]
+    failed = [s for s in mine if s.error is not None]
+    ran = {s.node for s in mine if s.state is NodeState.SUCCEEDED} | {s.node for s in failed}
     missing = [n.name for n in scope.program.nodes if n not in ran and not n.side]
     untaken = [f"{e} ({e.decl.label})" if e.decl.label else str(e) for e in scope.untaken or ()]
     parts = [f"graph {scope.program.name!r} ended without reaching END"]
+    if failed:
+        gone = ", ".join(f"{s.key!r} ({type(s.error).__name__})" for s in failed)
+        parts.append(f"steps that failed and were passed over: {gone}")
     if missing:
         parts.append(f"nodes that did not run: {', '.join(missing)}")
     if untaken:
         parts.append(f"conditions that were false: {', '.join(untaken)}")
-    return GraphError("; ".join(parts), hint="add an edge to END for this case, such as a branch default")
+    error = GraphError("; ".join(parts), hint="add an edge to END for this case, such as a branch default")
+    for step in failed:
+        assert step.error is not None
+        error.__cause__ = error.__cause__ or step.error
+        ends.note_failure(core, step.error, step)
+    return error

@@ -128,8 +128,12 @@ class RunStream:
     @property
     def _scheduler(self) -> GraphScheduler:
         if self._run is None:
-            raise GraphError("the run has not started", hint="use it inside: async with graph.stream(...) as run")
+            raise self._not_started()
         return self._run
+
+    @staticmethod
+    def _not_started() -> GraphError:
+        return GraphError("the run has not started", hint="use it inside: async with graph.stream(...) as run")
 
     # ------------------------------------------------------------ events
 
@@ -162,8 +166,10 @@ class RunStream:
         """Read the events, once.
 
         Raises:
-            GraphError: They are being read, or have been.
+            GraphError: They are being read, or have been, or the run has not been started.
         """
+        if self._run is None:
+            raise self._not_started()
         if self._read:
             raise GraphError(
                 "the events of this run have a reader already",
@@ -198,6 +204,8 @@ class RunStream:
             GraphError: The run has not ended.
             Exception: The run's own error, unless the stream was made with `check=False`.
         """
+        if self._run is None:
+            raise self._not_started()
         if not self._ended:
             raise GraphError("the run has not ended", hint="read its events to the end, or await run.wait()")
         self._seen = True
