@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from graphrt.errors import ConfigError, GraphError
 from graphrt.graph.protocols import NodeKind
 from graphrt.graph.signature import NodeSignature, Param
 from graphrt.nodes.agent_graph import ResolvedAgent, check_settings, compile_agent, tools_by_id
@@ -88,9 +89,11 @@ class AgentNode:
             cost_of: What a call has cost, for budgets that limit the cost.
 
         Raises:
-            ConfigError: A model cannot be asked, two tools have one name, or a setting is unknown.
+            ConfigError: A model cannot be asked, the tools are no sequence, two tools have one name, or a
+                setting is unknown.
             ToolError: A function cannot be described to a model.
         """
+        _check_is_sequence(name, tools)
         executor, model_name = as_executor(model)
         given: Sequence[Tool] | Mapping[str, Tool]
         if isinstance(tools, ToolRegistry):
@@ -120,6 +123,17 @@ class AgentNode:
         check_settings(self.resolved)
         tools_by_id(self.resolved)
         self._graph: CompiledGraph | None = None
+
+    def __repr__(self) -> str:
+        count = len(self.resolved.tools)
+        return f"AgentNode({self.name!r}, {count} {'tool' if count == 1 else 'tools'})"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        try:
+            graph = self.graph
+        except GraphError as error:
+            return {"text/plain": f"{self!r}\n{error}"}
+        return graph._repr_mimebundle_(include, exclude)
 
     @property
     def name(self) -> str:
@@ -157,6 +171,23 @@ class AgentNode:
         """
         result = await self.graph.run(inputs["input"], deps=ctx.deps, budget=ctx.budget)
         return result.output
+
+
+def _check_is_sequence(agent: str, tools: object) -> None:
+    """Refuse one tool in place of several.
+
+    Raises:
+        ConfigError: It is no sequence.
+    """
+    if isinstance(tools, (ToolRegistry, Iterable)) and not callable(tools) and not isinstance(tools, (str, bytes)):
+        return
+    name = getattr(tools, "__name__", "")
+    shown = name if name.isidentifier() else "fn"
+    what = f"function {name!r}" if name else type(tools).__name__
+    raise ConfigError(
+        f"the tools of agent {agent!r} are a sequence, not the {what}",
+        hint="give a sequence of tools or functions" if isinstance(tools, (str, bytes)) else f"give tools=[{shown}]",
+    )
 
 
 def _given(**values: Any) -> dict[str, Any]:

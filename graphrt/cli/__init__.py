@@ -21,6 +21,9 @@ NOT_STARTED: Final = 2
 INTERRUPTED: Final = 130
 """Cancelled by Ctrl-C."""
 
+MOST_QUESTIONS: Final = 8
+"""What the demo's plan may have; said here again, since a wrong call is to load nothing heavy."""
+
 
 class UsageError(GraphrtError):
     """What was asked for on the command line cannot be done; nothing has been run."""
@@ -61,6 +64,11 @@ def one_line(error: BaseException) -> str:
     return " ".join(text.split())
 
 
+def counted(number: int, thing: str) -> str:
+    """Say how many there are of a *thing*, whose plural ends in s."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="graphrt",
@@ -89,7 +97,13 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     demo.add_argument("--out", default=None, metavar="DIR", help="where to write (default: ./graphrt-demo)")
     demo.add_argument("--model", help="the server's name of the model to ask (default: gpt-4o-mini)")
     demo.add_argument("--offline", action="store_true", help="use the stand-in, whatever the environment says")
-    demo.add_argument("--questions", type=int, default=4, metavar="N", help="questions at most, 1 to 8 (default: 4)")
+    demo.add_argument(
+        "--questions",
+        type=_questions,
+        default=4,
+        metavar="N",
+        help=f"questions at most, 1 to {MOST_QUESTIONS} (default: 4)",
+    )
     demo.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up after so long")
     demo.set_defaults(command=_demo)
 
@@ -104,7 +118,11 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run.add_argument("target", metavar="module:workflow", help="where the workflow is, such as report:report")
     run.add_argument("--input", metavar="JSON", help="the input; what is not JSON is a text if the workflow takes one")
     run.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up after so long")
-    run.add_argument("--svg", metavar="FILE", help="draw the graph with the run's states")
+    run.add_argument(
+        "--svg",
+        metavar="FILE",
+        help="draw the graph with the run's states; - for standard output, and the output to standard error",
+    )
     run.add_argument("--trace", metavar="FILE", help="write the run's spans, a JSON object a line")
     run.add_argument("--verbose", action="store_true", help="print what happens to standard error")
     run.add_argument("--traceback", action="store_true", help="print where a failure came from")
@@ -133,6 +151,16 @@ def _seconds(text: str) -> float:
 
 
 _seconds.__name__ = "number of seconds above 0"  # what argparse calls it in its message
+
+
+def _questions(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= MOST_QUESTIONS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MOST_QUESTIONS}")
+    return number
 
 
 # Each command is a module of its own, so that `--help` loads none of what they need.

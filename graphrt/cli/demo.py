@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import anyio
 from rich.console import Console
 
-from graphrt.cli import one_line, print_error
+from graphrt.cli import print_error
+from graphrt.cli.driving import how_it_ended
 from graphrt.demo.output import DEFAULT_OUT, OutputFolder
 from graphrt.demo.prompts import DEFAULT_GOAL
 from graphrt.demo.runner import DemoRun, run_demo
@@ -62,6 +63,5 @@ def _conclude(console: Console, ended: DemoRun) -> int:
     if driven.signal is not None:
         print_error("cancelled; nothing of the run is left running")
     else:
-        error = driven.result.error
-        print_error(f"the run {driven.result.status}: {one_line(error) if error else 'no reason given'}")
+        print_error(how_it_ended(driven.result))
     return driven.exit_code

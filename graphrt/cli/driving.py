@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from graphrt.cli import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -34,6 +36,19 @@ class Driven:
         if self.result.status == "succeeded":
             return 0
         return 1 if self.signal is None else 128 + self.signal
+
+
+def how_it_ended(result: RunResult) -> str:
+    """Say in one line how a run ended that has not succeeded, and why."""
+    status = str(result.status).replace("_", " ")
+    error = result.error
+    if error is None:
+        return f"the run {status}: no reason given"
+    if result.status == "timed_out" and isinstance(error, TimeoutError) and str(error):
+        reason = " ".join(str(error).split())  # the status says already what kind of error it is
+    else:
+        reason = one_line(error)
+    return f"the run {status}: {reason}"
 
 
 async def drive(graph: CompiledGraph, value: Any, *, on_event: Callable[[RunEvent], None], **options: Any) -> Driven:

@@ -6,14 +6,14 @@ import sys
 import traceback
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 from pydantic_core import to_json
 
-from graphrt.cli import UsageError, one_line, print_error
+from graphrt.cli import UsageError, print_error
 from graphrt.cli.asking import TerminalAsker
-from graphrt.cli.driving import Driven, drive
+from graphrt.cli.driving import Driven, drive, how_it_ended
 from graphrt.cli.target import load_graph, read_input
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         GraphrtError: The workflow, the input or a file is wrong; nothing was run.
     """
+    if options.trace == "-":
+        raise UsageError(
+            "--trace cannot write to standard output, which has the workflow's output", hint="name a file for it"
+        )
     graph = load_graph(options.target)
     value = read_input(options.input, graph.program.decl.input)
     with ExitStack() as stack:
@@ -45,31 +49,36 @@ def run(options: argparse.Namespace) -> int:
             )
 
         driven = anyio.run(main)
-    if options.svg:
+    drawn = options.svg == "-"
+    if drawn:
+        print(graph.to_svg(driven.result))
+    elif options.svg:
         _write(options.svg, graph.to_svg(driven.result))
-    return _conclude(driven, traceback_wanted=options.traceback)
+    # Where the drawing is on standard output it is there alone, so that it can be piped into a file.
+    return _conclude(driven, sys.stderr if drawn else sys.stdout, traceback_wanted=options.traceback)
 
 
-def _conclude(driven: Driven, *, traceback_wanted: bool) -> int:
+def _conclude(driven: Driven, out: TextIO, *, traceback_wanted: bool) -> int:
     result = driven.result
     if result.status == "succeeded":
-        _print_value(result.output)
+        _print_value(result.output, out)
     elif driven.signal is not None:
         print_error("cancelled")
     elif result.error is not None:
         if traceback_wanted:
             traceback.print_exception(result.error)
         notes = getattr(result.error, "__notes__", [])
-        where = f" ({notes[0]})" if notes else ""
-        print_error(f"the run {result.status}: {one_line(result.error)}{where}")
+        ended = how_it_ended(result)
+        where = f" ({notes[0]})" if notes and notes[0] not in ended else ""
+        print_error(f"{ended}{where}")
     return driven.exit_code
 
 
-def _print_value(value: Any) -> None:
+def _print_value(value: Any, out: TextIO) -> None:
     if isinstance(value, str):
-        print(value)
+        print(value, file=out)
     elif value is not None:
-        print(to_json(value, indent=2, fallback=str).decode())
+        print(to_json(value, indent=2, fallback=str).decode(), file=out)
 
 
 def _print_event(event: RunEvent) -> None:

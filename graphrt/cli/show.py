@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphrt.cli import UsageError
+from graphrt.cli import UsageError, counted
 from graphrt.cli.target import load_graph
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def show(options: argparse.Namespace) -> int:
 def _listed(graph: CompiledGraph) -> str:
     """List the nodes with their kinds, and the edges with their kinds and conditions."""
     network = graph.nx
-    lines = [f"{graph.name}: {network.number_of_nodes()} nodes, {network.number_of_edges()} edges"]
+    nodes, edges = counted(network.number_of_nodes(), "node"), counted(network.number_of_edges(), "edge")
+    lines = [f"{graph.name}: {nodes}, {edges}"]
     for node, about in network.nodes(data=True):
         lines.append(f"  {node} ({about['kind']})")
         lines += [f"    -> {target}{_details(edge)}" for _, target, edge in network.out_edges(node, data=True)]

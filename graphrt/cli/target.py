@@ -13,6 +13,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 
 from graphrt.cli import UsageError
 from graphrt.graph import CompiledGraph, Workflow
+from graphrt.graph.typecheck import fits
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -22,22 +23,22 @@ def load_graph(target: str) -> CompiledGraph:
     """Import the module, look the workflow up, and compile it. The current folder is on the path.
 
     Raises:
-        UsageError: There is no such module or attribute, or it is no workflow.
+        UsageError: There is no such module or attribute, or it is no workflow and no node with a graph.
         GraphError: The graph breaks a rule.
     """
     module_name, colon, attribute = target.partition(":")
     if not module_name or not colon or not attribute:
         raise UsageError(f"{target!r} is not of the form module:workflow", hint="such as report:report")
+    _check_is_no_path(*target.rsplit(":", 1))
     module = _import(module_name)
     found: Any = module
     for name in attribute.split("."):
         if not hasattr(found, name):
             raise UsageError(f"module {module_name!r} has no {attribute!r}", hint=_known(module))
         found = getattr(found, name)
-    if isinstance(found, Workflow):
-        return found.compile()
-    if isinstance(found, CompiledGraph):
-        return found
+    graph = _graph_of(found)
+    if graph is not None:
+        return graph
     raise UsageError(f"{target!r} is a {type(found).__name__} and not a workflow", hint=_known(module))
 
 
@@ -56,10 +57,21 @@ def read_input(text: str | None, declared: Any) -> Any:
     except ValueError as error:
         if declared in (str, Any):
             return text
+        if _takes_text(declared):
+            return _fitting(text, declared)
         raise UsageError(f"the input is not JSON: {error}", hint=f"the workflow takes {_describe(declared)}") from error
     if declared is str:
         return value if isinstance(value, str) else text
-    return _fitting(value, declared)
+    try:
+        return _fitting(value, declared)
+    except UsageError:
+        if isinstance(value, (str, list, dict)) or not _takes_text(declared):
+            raise
+        return _fitting(text, declared)  # a number, where a text is taken and no number
+
+
+def _takes_text(declared: Any) -> bool:
+    return not isinstance(declared, dict) and declared not in (None, type(None)) and fits(str, declared)
 
 
 def _fitting(value: Any, declared: Any) -> Any:
@@ -75,6 +87,32 @@ def _fitting(value: Any, declared: Any) -> Any:
         raise UsageError(
             f"the input does not fit {_describe(declared)}: {where}{': ' if where else ''}{first['msg']}"
         ) from error
+
+
+def _graph_of(found: Any) -> CompiledGraph | None:
+    """Compile a workflow, or take the graph that a node has; None where there is none."""
+    if isinstance(found, Workflow):
+        return found.compile()
+    if isinstance(found, CompiledGraph):
+        return found
+    compiled = None if isinstance(found, type) else getattr(found, "compiled_graph", None)
+    graph = compiled() if callable(compiled) else None
+    return graph if isinstance(graph, CompiledGraph) else None
+
+
+def _check_is_no_path(module: str, attribute: str) -> None:
+    """Refuse a file's path where a module's name belongs.
+
+    Raises:
+        UsageError: It is one; the hint has the module's name.
+    """
+    parts = [part for part in module.removesuffix(".py").replace("\\", "/").split("/") if part != "."]
+    if len(parts) == 1 and parts[0] == module and not module.startswith("."):
+        return
+    inside = all(part.isidentifier() for part in parts)
+    name = ".".join(parts) if inside else parts[-1].lstrip(".") if parts else "module"
+    folder = "" if inside or len(parts) < 2 else f", in the folder {'/'.join(parts[:-1]) or '/'!r}"  # noqa: PLR2004
+    raise UsageError(f"{module!r} is a path", hint=f"write {name}:{attribute}, a module's name and not a path{folder}")
 
 
 def _import(name: str) -> ModuleType:
@@ -96,8 +134,13 @@ def _not_importable(name: str, error: Exception) -> UsageError:
 
 
 def _known(module: ModuleType) -> str:
-    names = [name for name, value in vars(module).items() if isinstance(value, (Workflow, CompiledGraph))]
+    names = [name for name, value in vars(module).items() if _has_graph(value)]
     return f"workflows in it: {', '.join(names) or 'none'}"
+
+
+def _has_graph(value: Any) -> bool:
+    is_node = not isinstance(value, type) and callable(getattr(value, "compiled_graph", None))
+    return is_node or isinstance(value, (Workflow, CompiledGraph))
 
 
 def _describe(declared: Any) -> str:

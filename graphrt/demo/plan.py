@@ -76,7 +76,8 @@ def check_plan(plan: Plan, *, most: int = MOST_STEPS) -> Plan:
 def _wrong_size(plan: Plan, most: int) -> list[str]:
     if not plan.steps:
         return ["it has no steps"]
-    return [f"it has {len(plan.steps)} steps, and {most} are allowed"] if len(plan.steps) > most else []
+    allowed = f"{most} is" if most == 1 else f"{most} are"
+    return [f"it has {len(plan.steps)} steps, and {allowed} allowed"] if len(plan.steps) > most else []
 
 
 def _wrong_steps(plan: Plan) -> list[str]:

@@ -13,7 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from graphrt.cli import one_line
+from graphrt.cli import counted, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -153,7 +153,7 @@ def _call(data: Mapping[str, Any]) -> str:
 
 _DETAILS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "custom.plan.refused": lambda data: f"refused: {'; '.join(data['problems'])}",
-    "custom.plan.accepted": lambda data: f"{len(data['steps'])} questions",
+    "custom.plan.accepted": lambda data: counted(len(data["steps"]), "question"),
     "tool.call.started": _call,
     "attempt.failed": lambda data: f"tries again after: {one_line(data['error'])}",
 }

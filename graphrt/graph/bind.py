@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError
@@ -33,6 +34,7 @@ def bind_all(program: Program) -> None:
             bind or _fill(program, node, param, types, entries, paths)
             for param, bind in zip(_signature(node).params, placed[node], strict=True)
         ]
+        _check_into(program, node, types)
         for bind in binds:
             if bind.how is How.EDGES:
                 reach.check_delivery(paths, node, bind)
@@ -77,7 +79,6 @@ def _place(program: Program, node: CompiledNode, types: InputTypes, paths: reach
     """Apply rules 1 to 3."""
     params = _signature(node).params
     edges = _in_edges(node)
-    _check_into(program, node, edges, types)
     binds: list[Bind | None] = []
     left = list(edges)
     for param in params:
@@ -106,9 +107,10 @@ def _place(program: Program, node: CompiledNode, types: InputTypes, paths: reach
     return binds
 
 
-def _check_into(program: Program, node: CompiledNode, edges: Sequence[CompiledEdge], types: InputTypes) -> None:
-    """Refuse an `into=` that names no parameter of *node* which takes a value."""
-    if all(e.decl.into is None for e in edges):
+def _check_into(program: Program, node: CompiledNode, types: InputTypes) -> None:
+    """Refuse an `into=` that names no parameter of a function that takes values."""
+    named = [e for e in _in_edges(node) if e.decl.into is not None]
+    if not named or node.decl is None or not isinstance(node.decl.target, FunctionType):
         return
     state = program.decl.state
     known = [
@@ -116,18 +118,18 @@ def _check_into(program: Program, node: CompiledNode, edges: Sequence[CompiledEd
         for p in _signature(node).params
         if not types.is_context(p.annotation) and (state is None or p.annotation is not state)
     ]
-    for edge in edges:
+    for edge in named:
         into = edge.decl.into
-        if into is None or into in known:
+        if into is None or into in known or not known:
             continue
         import difflib
 
         close = difflib.get_close_matches(into, known, n=1, cutoff=0.6)
         meant = f"did you mean {close[0]!r}? " if close else ""
-        there = f"parameters that take a value: {', '.join(known)}" if known else "it takes no values: drop into="
         written = edge.members[0] if edge.members else edge
         raise GraphError(
-            f"edge {written} has into={into!r}, and node {node.name!r} has no such parameter", hint=f"{meant}{there}"
+            f"edge {written} has into={into!r}, and node {node.name!r} has no such parameter",
+            hint=f"{meant}parameters that take a value: {', '.join(known)}",
         )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import anyio
 import anyio.lowlevel
 
+from graphrt.errors import ConfigError
 from graphrt.llm.provider import LLMDelta, LLMProvider, ToolCallPart, Tools
 from graphrt.llm.wire import dump_arguments
 from graphrt.messages import LLMResponse, Message
@@ -37,14 +38,23 @@ class RecordedCall:
 class ScriptedProvider(LLMProvider):
     """Answer each call with the next entry of a script, after *delay* seconds.
 
+    An entry is a text or an `LLMResponse` (the reply), an exception (raised), a function of the messages, the
+    tools and the request parameters that gives one of these, async or not, or a list of pieces (texts,
+    `LLMDelta`, exceptions) that a stream consists of.
+
     A stream takes one entry too and gives its text word by word. ``calls`` has what was asked, in order.
     """
 
     calls: list[RecordedCall]
 
     def __init__(self, script: Iterable[ScriptEntry] = (), *, delay: float = 0.0) -> None:
+        """Take the script.
+
+        Raises:
+            ConfigError: It is no list, or an entry is none of the kinds above.
+        """
         self.calls = []
-        self._script = deque(script)
+        self._script = deque(_checked(script))
         self._delay = delay
 
     @property
@@ -98,6 +108,46 @@ class ScriptedProvider(LLMProvider):
         if isinstance(entry, Exception):
             raise entry
         return LLMResponse(entry) if isinstance(entry, str) else entry
+
+
+def _checked(script: Iterable[ScriptEntry]) -> list[ScriptEntry]:
+    """Give the entries of a script.
+
+    Raises:
+        ConfigError: It is no list, or an entry cannot be played.
+    """
+    if isinstance(script, (str, bytes, Mapping)) or not isinstance(script, Iterable):
+        raise ConfigError(
+            f"a script is a list of entries, not {_a(script)}",
+            hint="give ScriptedProvider([entry]), with an entry a call",
+        )
+    entries = list(script)
+    for number, entry in enumerate(entries, 1):
+        if problem := _problem(entry):
+            raise ConfigError(
+                f"entry {number} of the script {problem}",
+                hint="give a text, an LLMResponse, an exception, a function that gives one, or a list of pieces",
+            )
+    return entries
+
+
+def _problem(entry: object) -> str:
+    """Say what is wrong with an entry; nothing if it can be played."""
+    if isinstance(entry, type):
+        return f"is the class {entry.__name__}, not an instance of it"
+    if isinstance(entry, (LLMResponse, str, Exception)) or callable(entry):
+        return ""
+    if isinstance(entry, (bytes, bytearray)) or not isinstance(entry, Sequence):
+        return f"is {_a(entry)}, which cannot be played"
+    for piece in entry:
+        if not isinstance(piece, (LLMDelta, str, Exception)):
+            return f"has {_a(piece)} among its pieces, which are texts, LLMDelta and exceptions"
+    return ""
+
+
+def _a(value: object) -> str:
+    name = "text" if isinstance(value, str) else type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def _pieces(response: LLMResponse) -> list[Piece]:

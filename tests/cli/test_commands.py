@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from graphrt import __version__
-from graphrt.cli import main
+from graphrt.cli import MOST_QUESTIONS, counted, main
+from graphrt.demo.plan import MOST_STEPS
 
 ROOT = Path(__file__).parents[2]
 Command = Callable[..., tuple[int, str, str]]
@@ -22,7 +24,8 @@ Command = Callable[..., tuple[int, str, str]]
 FLOWS = """
 import time
 import anyio
-from graphrt import END, START, Ask, Workflow
+from graphrt import END, START, AgentNode, Ask, Workflow
+from graphrt.llm import ScriptedProvider
 
 double = Workflow("double", input=int, output=int)
 
@@ -61,6 +64,7 @@ slow.chain(START, wait, END)
 asks = Workflow("asks", output=bool)
 asks.add(Ask("approve", question="Ship it?", answer=bool))
 asks.chain(START, "approve", END)
+agent = AgentNode("polite", model=ScriptedProvider(["hi"]))
 """
 
 
@@ -92,7 +96,19 @@ def test_version_is_printed(command: Command) -> None:
     assert command("--version") == (0, f"graphrt {__version__}\n", "")
 
 
-@pytest.mark.parametrize("words", [(), ("no-such-command",), ("run",), ("demo", "--questions", "many")])
+def test_package_is_the_command_as_well() -> None:
+    words = [sys.executable, "-m", "graphrt", "--version"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"graphrt {__version__}\n"
+
+
+def test_one_thing_has_no_plural() -> None:
+    assert [counted(number, "node") for number in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("no-such-command",), ("run",), ("demo", "--questions", "many"), ("demo", "--timeout", "0")]
+)
 def test_wrong_call_is_code_2(command: Command, words: tuple[str, ...]) -> None:
     code, out, err = command(*words)
     assert (code, out) == (2, "")
@@ -128,6 +144,28 @@ def test_run_draws_and_traces_where_it_is_told_to(command: Command, tmp_path: Pa
     assert names[-1] == "invoke_workflow double"
 
 
+def test_run_draws_to_standard_output_and_nothing_else_there(command: Command, tmp_path: Path) -> None:
+    code, out, err = command("run", "flows:double", "--input", "21", "--svg", "-")
+    assert (code, err) == (0, "42\n")
+    assert out.lstrip().startswith("<svg")
+    assert out.rstrip().endswith("</svg>")
+    assert not (tmp_path / "-").exists()
+
+
+def test_run_does_not_trace_to_standard_output(command: Command, tmp_path: Path) -> None:
+    code, out, err = command("run", "flows:double", "--input", "1", "--trace", "-")
+    assert (code, out) == (2, "")
+    assert "--trace cannot write to standard output, which has the workflow's output (name a file for it)" in err
+    assert not (tmp_path / "-").exists()
+
+
+def test_run_and_show_take_an_agent_and_a_text_for_it(command: Command) -> None:
+    assert command("run", "flows:agent", "--input", "good day") == (0, "hi\n", "")
+    code, out, _ = command("show", "flows:agent")
+    assert code == 0
+    assert out.startswith("polite: ")
+
+
 def test_run_tells_its_events_to_standard_error(command: Command) -> None:
     code, out, err = command("run", "flows:double", "--input", "1", "--verbose")
     assert (code, out) == (0, "2\n")
@@ -150,7 +188,7 @@ def test_failed_run_shows_its_traceback_when_asked(command: Command) -> None:
 def test_run_out_of_time_is_code_1(command: Command) -> None:
     code, _, err = command("run", "flows:slow", "--timeout", "0.05")
     assert code == 1
-    assert err.startswith("graphrt: the run timed_out: ")
+    assert re.fullmatch(r"graphrt: the run timed out: run '[^']+' did not finish within 0\.05 s\n", err)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +196,7 @@ def test_run_out_of_time_is_code_1(command: Command) -> None:
     [
         (("flows",), "not of the form module:workflow"),
         (("no_such_module:flow",), "there is no module 'no_such_module'"),
-        (("flows:nothing",), "has no 'nothing' (workflows in it: double, greet, bad, slow, asks)"),
+        (("flows:nothing",), "has no 'nothing' (workflows in it: double, greet, bad, slow, asks, agent)"),
         (("flows:twice",), "is a function and not a workflow"),
         (("flows:double", "--input", "bees"), "the input is not JSON"),
         (("flows:double", "--input", "1", "--svg", "no/such/folder.svg"), "cannot write to"),
@@ -243,7 +281,6 @@ def test_demo_reads_the_folder_it_is_given(command: Command, tmp_path: Path) -> 
     [
         (("nowhere",), "there is no folder 'nowhere'"),
         (("--model", "small"), "cannot be asked without a key or a server"),
-        (("--questions", "0"), "a plan may have 1 to 8 steps"),
         (("--out", "."), "has files in it that the demo did not write"),
     ],
 )
@@ -252,6 +289,26 @@ def test_demo_that_cannot_start_is_code_2_and_one_line(command: Command, words: 
     assert code == 2
     assert problem in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", ["0", "9", "99", "-1", "many"])
+def test_demo_refuses_a_number_of_questions_before_anything_is_written(
+    command: Command, tmp_path: Path, number: str
+) -> None:
+    code, out, err = command("demo", "--questions", number)
+    assert (code, out) == (2, "")
+    assert f"argument --questions: {number!r} is not a number from 1 to 8" in err
+    assert not (tmp_path / "graphrt-demo").exists()
+
+
+def test_demo_takes_as_many_questions_as_a_plan_has_steps() -> None:
+    assert MOST_QUESTIONS == MOST_STEPS
+
+
+def test_demo_out_of_time_says_so_once(command: Command) -> None:
+    code, _, err = command("demo", "--timeout", "0.0001")
+    assert code == 1
+    assert re.fullmatch(r"graphrt: the run timed out: run '[^']+' did not finish within 0\.0001 s\n", err)
 
 
 def test_demo_with_nothing_to_read_is_code_1(command: Command, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from graphrt.cli import UsageError, one_line
 from graphrt.cli.target import load_graph, read_input
 from graphrt.errors import GraphError
+from graphrt.messages import Message
 
 NUMBERS = itertools.count()
 
@@ -64,6 +65,24 @@ def test_target_without_module_or_workflow_is_refused(target: str) -> None:
         load_graph(target)
 
 
+@pytest.mark.parametrize(
+    ("target", "way"),
+    [
+        ("../a:wf", "write a:wf, a module's name and not a path, in the folder '..'"),
+        ("a.py:wf", "write a:wf, a module's name and not a path"),
+        ("./a.py:wf", "write a:wf, a module's name and not a path"),
+        ("sub/a.py:wf", "write sub.a:wf, a module's name and not a path"),
+        ("/tmp/x/a.py:wf", "write a:wf, a module's name and not a path, in the folder '/tmp/x'"),
+        ("..\\a.py:wf", "write a:wf, a module's name and not a path, in the folder '..'"),
+        ("..a:wf", "write a:wf, a module's name and not a path"),
+    ],
+)
+def test_path_is_refused_with_the_modules_name(target: str, way: str) -> None:
+    with pytest.raises(UsageError, match="is a path") as caught:
+        load_graph(target)
+    assert caught.value.hint == way
+
+
 @pytest.mark.parametrize("name", ["no_such_module", "no_such.module", "json.no_such"])
 def test_unknown_module_is_named(name: str) -> None:
     with pytest.raises(UsageError, match=f"there is no module '{name}'"):
@@ -109,6 +128,14 @@ def test_graph_that_breaks_a_rule_is_the_graphs_own_error(module: Callable[[str]
         ('{"what": "tea"}', Order, Order(what="tea")),
         ('{"topic": "bees"}', {"topic": str}, {"topic": "bees"}),
         ("3", float, 3.0),
+        ("hi", str | list[Message], "hi"),
+        ('"hi"', str | list[Message], "hi"),
+        ("5", str | list[Message], "5"),
+        ('[{"role": "user", "content": "hi"}]', str | list[Message], [Message.user("hi")]),
+        ("hi", str | None, "hi"),
+        ("null", str | None, None),
+        ("5", str | int, 5),
+        ("tea", Literal["tea", "ale"], "tea"),
         (None, Any, None),
     ],
 )
@@ -121,6 +148,10 @@ def test_input_is_json_or_a_text_where_one_is_taken(text: str | None, declared: 
     [
         ("bees", int, "the input is not JSON"),
         ("{", Order, "the input is not JSON"),
+        ("milk", Literal["tea", "ale"], "does not fit"),
+        ('[{"role": "nobody"}]', str | list[Message], "does not fit"),
+        ("bees", {"topic": str}, "the input is not JSON"),
+        ("bees", None, "the input is not JSON"),
         ('"bees"', int, "does not fit int"),
         ('{"count": 2}', Order, "does not fit Order: what: Field required"),
         (None, str, "takes str as its input"),

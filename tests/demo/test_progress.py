@@ -130,3 +130,10 @@ def test_text_of_a_failed_attempt_is_forgotten() -> None:
     progress.update(event("attempt.failed", "inference", "writer#1", error=GraphError("no luck")))
     progress.update(event("message.delta", "inference", "writer#1", text="whole", index=0))
     assert progress.text == "whole"
+
+
+def test_plan_of_one_question_has_no_plural() -> None:
+    progress = Progress()
+    progress.update(event("step.started", "planner"))
+    progress.update(event("custom.plan.accepted", "check", steps=[{}]))
+    assert progress.rows["planner"].detail == "1 question"

@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
-from graphrt.errors import LlmError
+from graphrt.errors import ConfigError, LlmError
 from graphrt.llm import LLMDelta, ScriptedProvider, ToolCallPart
 from graphrt.llm.scripted import Piece
 from graphrt.messages import LLMResponse, Message, TokenUsage, ToolCall
@@ -100,3 +100,27 @@ async def test_delay_can_be_cancelled() -> None:
     with anyio.move_on_after(0.01) as scope:
         await provider.chat(USER)
     assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize("script", ["one", LlmError("oops"), LLMResponse("one"), len, {"one": 1}])
+def test_script_that_is_no_list_is_refused(script: Any) -> None:
+    with pytest.raises(ConfigError, match="a script is a list of entries, not a") as caught:
+        ScriptedProvider(script)
+    assert "ScriptedProvider([entry])" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (5, "entry 2 of the script is an int, which cannot be played"),
+        (None, "entry 2 of the script is a NoneType"),
+        (b"one", "entry 2 of the script is a bytes"),
+        (Message.assistant("one"), "entry 2 of the script is a Message"),
+        (LlmError, "entry 2 of the script is the class LlmError, not an instance of it"),
+        (["one", 5], "entry 2 of the script has an int among its pieces"),
+        (["one", None], "entry 2 of the script has a NoneType among its pieces"),
+    ],
+)
+def test_entry_that_cannot_be_played_is_refused_at_once(entry: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        ScriptedProvider(["one", entry])
