@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from graphrt.cli import counted
 from graphrt.demo.confined import DocumentError
 from graphrt.demo.plan import PlanStep
 from graphrt.demo.standin import STAND_IN_NAME
@@ -95,7 +96,7 @@ def _quoted(documents: Documents, path: str, number: int) -> str:
 
 def _origin(findings: Sequence[Finding], model: str) -> str:
     answered = sum(finding.answer is not None for finding in findings)
-    made = f"Made by `graphrt demo` from {answered} of {len(findings)} questions, with {model}."
+    made = f"Made by `graphrt demo` from {answered} of {counted(len(findings), 'question')}, with {model}."
     if model == STAND_IN_NAME:
         made += (
             " That is no language model: it turns headings into questions and quotes lines by rule. Set "

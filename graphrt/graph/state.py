@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 from graphrt.errors import GraphError
 from graphrt.graph.history import History, link, links, merge
 from graphrt.graph.values import copy_values
+from graphrt.notes import add_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -205,7 +206,7 @@ def _reduce(reducer: Callable[[Any, Any], Any], current: Any, written: Any, name
     try:
         return reducer(current, written)
     except Exception as error:
-        error.add_note(f"in the reducer of state field {name!r}, for what {label!r} wrote")
+        add_note(error, f"in the reducer of state field {name!r}, for what {label!r} wrote")
         raise
 
 

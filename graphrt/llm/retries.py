@@ -17,6 +17,7 @@ from graphrt.config import RetryConfig, is_recoverable_llm_error
 from graphrt.errors import LlmError, LlmErrorKind
 from graphrt.hooks import HookContext, HookEvent, HookExecutor
 from graphrt.llm.provider import LLMDelta, close_stream
+from graphrt.notes import add_note
 from graphrt.policies import RetryOn, RetryPolicy
 from graphrt.retry import Sleep, retry_call
 
@@ -127,7 +128,7 @@ class RetryingExecutor:
                 )
             except Exception as error:
                 for note in notes:
-                    error.add_note(note)
+                    add_note(error, note)
                 if not models or not self.policy.retries(error):
                     raise
                 notes.append(f"before this, model {asked.model!r} failed: {error}")

@@ -116,7 +116,7 @@ def _checked(script: Iterable[ScriptEntry]) -> list[ScriptEntry]:
     Raises:
         ConfigError: It is no list, or an entry cannot be played.
     """
-    if isinstance(script, (str, bytes, Mapping)) or not isinstance(script, Iterable):
+    if isinstance(script, (str, bytes, Mapping, LLMResponse)) or not isinstance(script, Iterable):
         raise ConfigError(
             f"a script is a list of entries, not {_a(script)}",
             hint="give ScriptedProvider([entry]), with an entry a call",

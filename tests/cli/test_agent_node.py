@@ -27,7 +27,7 @@ def test_agent_is_shown_by_name_and_number_of_tools(count: int, shown: str) -> N
 def test_agent_is_drawn_in_a_notebook_as_its_graph_is() -> None:
     node = agent(tools=[add])
     assert node._repr_mimebundle_() == node.graph._repr_mimebundle_()
-    assert "<svg" in node._repr_mimebundle_()["image/svg+xml"]
+    assert "image/svg+xml" in node._repr_mimebundle_()["text/html"]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_agent_is_drawn_in_a_notebook_as_its_graph_is() -> None:
     [
         (add, "give tools=[add]"),
         (lambda a: a, "give tools=[fn]"),
-        (function_tool(add), "give tools=[fn]"),
+        (function_tool(add), "give tools=[add]"),
         ("add", "give a sequence of tools or functions"),
     ],
 )

@@ -269,11 +269,13 @@ def test_demo_in_an_empty_folder_reads_the_documents_of_the_package(command: Com
 def test_demo_reads_the_folder_it_is_given(command: Command, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "bees.md").write_text("# Bees\n\n## Food\n\nBees eat nectar.\n")
-    code, _, _ = command("demo", "notes", "--out", "out", "--goal", "What of bees?", "--questions", "1")
+    code, out, _ = command("demo", "notes", "--out", "out", "--goal", "What of bees?", "--questions", "1")
     assert code == 0
     report = (tmp_path / "out" / "report.md").read_text()
     assert report.startswith("# What of bees?\n")
     assert "Bees eat nectar." in report
+    assert "from 1 of 1 question, with" in report
+    assert "[ok] plan: 1 question\n" in out
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_target_without_module_or_workflow_is_refused(target: str) -> None:
         ("a.py:wf", "write a:wf, a module's name and not a path"),
         ("./a.py:wf", "write a:wf, a module's name and not a path"),
         ("sub/a.py:wf", "write sub.a:wf, a module's name and not a path"),
-        ("/tmp/x/a.py:wf", "write a:wf, a module's name and not a path, in the folder '/tmp/x'"),
+        ("/x/y/a.py:wf", "write a:wf, a module's name and not a path, in the folder '/x/y'"),
         ("..\\a.py:wf", "write a:wf, a module's name and not a path, in the folder '..'"),
         ("..a:wf", "write a:wf, a module's name and not a path"),
     ],

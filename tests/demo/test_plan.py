@@ -86,3 +86,11 @@ def test_checked_plan_can_be_worked_through_and_every_step_after_what_it_needs(s
         assert all(set(step.depends_on) <= set(done) for step in ready)
         done += [step.id for step in ready]
     assert sorted(done) == sorted(step.id for step in steps)
+
+
+def test_plan_of_too_many_steps_is_told_how_many_are_allowed() -> None:
+    steps = [PlanStep(id=f"s{at}", question=f"What is {at}?") for at in range(1, 4)]
+    for most, said in ((1, "it has 3 steps, and 1 is allowed"), (2, "it has 3 steps, and 2 are allowed")):
+        with pytest.raises(PlanError) as caught:
+            check_plan(Plan(steps=steps), most=most)
+        assert caught.value.problems == (said,)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphrt.graph.core import joins, maps
-from graphrt.graph.core.notes import set_context
 from graphrt.graph.protocols import Failure
 from graphrt.graph.states import NodeState, check_move
+from graphrt.notes import set_context
 
 if TYPE_CHECKING:
     from graphrt.graph.compiled import CompiledEdge, CompiledMap, CompiledNode

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import GraphError, GraphTypeError
 from graphrt.graph.core import joins
-from graphrt.graph.core.notes import add_note
 from graphrt.graph.core.records import Arrival, Gathered, MapRun, Scope, Step
 from graphrt.graph.protocols import Failure
 from graphrt.graph.values import copy_value
+from graphrt.notes import add_note
 
 if TYPE_CHECKING:
     from graphrt.graph.compiled import CompiledEdge, CompiledMap

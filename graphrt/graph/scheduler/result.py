@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphrt.errors import HookBlockedError, LimitExceededError
-from graphrt.graph.core.notes import add_note
 from graphrt.graph.protocols import Conversation
 from graphrt.graph.states import NodeState, RunStatus, Termination, TerminationKind
+from graphrt.notes import add_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
