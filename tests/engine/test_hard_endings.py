@@ -159,12 +159,12 @@ async def test_work_with_a_slot_still_counts() -> None:
 
 async def test_wait_for_a_thread_counts_in_no_step_timeout_of_a_graph() -> None:
     def blocks(x: Any) -> int:
-        time.sleep(0.3)
+        time.sleep(1.0)
         return 1
 
     workflow = Workflow("w")
     for i in range(70):
-        workflow.chain(START, workflow.add(line(blocks), name=f"n{i}", step_timeout=0.5), END)
+        workflow.chain(START, workflow.add(line(blocks), name=f"n{i}", step_timeout=1.8), END)
     assert len((await workflow.run()).outputs) == 70
 
 

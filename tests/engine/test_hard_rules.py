@@ -152,7 +152,7 @@ async def test_reader_of_events_and_nodes_cannot_change_each_others_values() -> 
     workflow.node(second)
     workflow.chain(START, first, second, END)
     assert (await workflow.run(1, on_event=read)).output == ["first", "second"]
-    assert [e.data["output"] for e in seen if e.type == "step.completed"][0] == ["first", "reader"]
+    assert next(e.data["output"] for e in seen if e.type == "step.completed") == ["first", "reader"]
 
 
 @pytest.mark.parametrize("mode", ["now", "after_step"])
