@@ -7,7 +7,6 @@ task, and a fan-out as many as there are steps that wait at the same time.
 
 from __future__ import annotations
 
-import threading
 import time
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
@@ -18,24 +17,23 @@ import anyio.lowlevel
 from graphrt.errors import GraphError, RunCancelledError
 from graphrt.graph.binding import deliver
 from graphrt.graph.core.records import Slots
-from graphrt.graph.core.run import RunCore
 from graphrt.graph.scheduler import steps
 from graphrt.graph.scheduler.clocks import Clocks
 from graphrt.graph.scheduler.context import RunContext
 from graphrt.graph.scheduler.drive import rest
 from graphrt.graph.scheduler.runner import Way, mismatch
 from graphrt.graph.scheduler.slots import SlotDesk
-from graphrt.graph.states import LIVE_STATES, NodeState
+from graphrt.graph.scheduler.told import ToldRun
+from graphrt.graph.states import NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine
     from datetime import datetime
 
     from anyio.abc import TaskGroup
-    from anyio.lowlevel import EventLoopToken
 
     from graphrt.graph.compiled import Program
-    from graphrt.graph.core.records import MapRun, Scope, Step
+    from graphrt.graph.core.records import MapRun, Step
     from graphrt.graph.protocols import Question, RunEvent
     from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.policies import Budget
@@ -48,7 +46,7 @@ _THREADS = 64
 """Synchronous nodes of one run that are at work at the same time."""
 
 
-class GraphScheduler:
+class GraphScheduler(ToldRun):
     """Runs one run of a compiled graph on the event loop that awaits it, asyncio's or trio's."""
 
     def __init__(
@@ -65,12 +63,9 @@ class GraphScheduler:
         on_ask: Callable[[Question], Awaitable[Any]] | None = None,
         observer: Any = None,
     ) -> None:
-        self.program = program
-        self.run_id = run_id
+        super().__init__(program, run_id, sink, observer)
         self.deps = deps
         self.on_ask = on_ask
-        self.observer = observer
-        self.core = RunCore(program, run_id, sink=sink, observer=observer)
         self.budget = None if budget is None else _tracked(budget)
         limit = max_concurrency if max_concurrency is not None else program.decl.max_concurrency
         if limit is not None:
@@ -79,24 +74,13 @@ class GraphScheduler:
         self.threads = Slots(_THREADS)
         self.slots = SlotDesk(self.core.ready, self.suspended)
         self.base = copy_context()
-        self.stopping = False
-        self.graceful = False
-        """No step starts any more; the run is cancelled when those at work have ended."""
         self.tasks: TaskGroup
-        self.token: EventLoopToken | None = None
         self.sources: list[tuple[MapRun, anyio.Event]] = []
         """Iterators that wait for room, with what wakes them."""
         self.gate: Callable[[], Awaitable[None] | None] | None = None
         """Asked before a step starts; what it gives is awaited: the reader of the stream is behind."""
         self.deltas = 0
         self._cancelled: type[BaseException] = anyio.get_cancelled_exc_class()
-        self._thread = threading.get_ident()
-        self._usage: Any = None
-        self._shared: dict[tuple[Scope, Hashable], Any] = {}
-        """What the steps of a graph's scope share, by the key they chose."""
-        self._begun = False
-        self._asked_before: list[Callable[[], None]] = []
-        """What was asked of the run before it began."""
         self._waking = False
         self._left = False
         """Whether a step was cancelled from outside; it may have kept that to itself, and `run` must not."""
@@ -106,23 +90,6 @@ class GraphScheduler:
         self._slice = 0.0
         self._rested = False
         """Whether a step has waited, and the event loop had its turn, since the slice began."""
-
-    @property
-    def usage(self) -> Any:
-        """Tokens that the run's models reported; None when none did."""
-        return self._usage
-
-    def add_usage(self, usage: Any) -> None:
-        """Add what one model call used; `None` is unknown and adds nothing."""
-        if usage is not None:
-            self._usage = usage if self._usage is None else self._usage + usage
-
-    def share(self, scope: Scope, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Give what the steps of a graph's scope share under *key*, made when it is first asked for."""
-        place = (scope, key)
-        if place not in self._shared:
-            self._shared[place] = make()
-        return self._shared[place]
 
     @property
     def deadline(self) -> datetime | None:
@@ -444,34 +411,6 @@ class GraphScheduler:
 
     # ------------------------------------------------------------ from outside
 
-    def emit(self, step: Step, kind: str, data: Mapping[str, Any]) -> None:
-        """Record an event of a node's own; from any thread."""
-        self._for_step(step, lambda: self.core.note(kind, step, data, time.time()))
-
-    def send_text(self, step: Step, chunk: str) -> None:
-        """Stream a piece of text; from any thread."""
-        self._for_step(step, lambda: self.core.note_text(step, chunk, time.time()))
-
-    def _for_step(self, step: Step, fn: Callable[[], None]) -> None:
-        """Call *fn* on the event loop, unless the attempt that asks for it has ended until then."""
-        attempt = step.attempt
-
-        def call() -> None:
-            if step.state in LIVE_STATES and step.attempt is attempt:
-                fn()
-
-        self.on_loop(call)
-
-    def on_loop(self, fn: Callable[[], None]) -> None:
-        """Call *fn* on the run's event loop: at once when there already, else as soon as it can."""
-        assert self.token is not None
-        if threading.get_ident() == self._thread:
-            fn()
-        else:
-            from graphrt.threads import call_soon
-
-            call_soon(self.token, fn)
-
     def answer(self, question_id: str, value: Any) -> None:
         """Bring a person's answer to a question; one that is not open yet is kept.
 
@@ -489,30 +428,6 @@ class GraphScheduler:
             steps.finish(self, going, value)
             self.settle()
             self.wake()
-
-    def cancel(self, error: BaseException | None = None, *, timed_out: bool = False) -> None:
-        """Cancel everything that is live, now."""
-        if not self._begun:
-            self._asked_before.append(lambda: self.cancel(error, timed_out=timed_out))
-            return
-        self.stopping = True
-        self.core.cancel(error, time.time(), timed_out=timed_out)
-        self.settle()
-
-    def cancel_after_steps(self) -> None:
-        """Start no further step; the run is cancelled when those at work have ended."""
-        if not self._begun:
-            self._asked_before.append(self.cancel_after_steps)
-            return
-        self.graceful = True
-        self.settle()
-
-    def cancel_after_round(self) -> None:
-        """Start no further round: the run is cancelled where the next one would start."""
-        if not self._begun:
-            self._asked_before.append(self.cancel_after_round)
-            return
-        self.core.cancel_after_round(time.time())
 
     def is_cancellation(self, error: BaseException) -> bool:
         """Whether *error* is the event loop's cancellation."""
