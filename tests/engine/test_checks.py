@@ -1,4 +1,4 @@
-"""What the compiler refuses, and how it says so: names the node, what is wrong, and what to do (section 5)."""
+"""What the compiler refuses, and how it says so: names the node, what is wrong, and what to do."""
 
 from __future__ import annotations
 

@@ -573,7 +573,7 @@ async def test_answer_that_does_not_fit_leaves_the_question_open() -> None:
 
 
 async def test_answer_that_comes_before_its_question_is_kept() -> None:
-    """Section 2."""
+    """The core keeps what comes early."""
     async with approving().stream() as run:
         await run.answer("ask#1", "yes")
         assert (await run.wait()).output == "answered yes"

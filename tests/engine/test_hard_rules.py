@@ -157,7 +157,7 @@ async def test_reader_of_events_and_nodes_cannot_change_each_others_values() -> 
 
 @pytest.mark.parametrize("mode", ["now", "after_step"])
 async def test_run_cancelled_before_its_first_step_has_begun_and_ended(mode: Any) -> None:
-    """Section 1: `run.started` is first, the ending is last."""
+    """`run.started` is first, the ending is last."""
     events: list[RunEvent] = []
     called: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Where a parameter gets its value: the six rules of section 4, one by one."""
+"""Where a parameter gets its value: the six rules, one by one."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ PUBLIC = [
     "graphrt.testing",
     "graphrt.tools",
 ]
-"""Packages and modules that requirements name, and that exist."""
+"""The public packages and modules."""
 
 NAMED = {
     "graphrt": "Workflow START END CompiledGraph RunContext RunResult RunEvent RetryPolicy RateLimit Budget Update "
@@ -114,7 +114,7 @@ def test_every_module_has_a_docstring() -> None:
 
 
 def test_first_days_names_are_few() -> None:
-    """Section 1.5: no more than about 45."""
+    """What a first day needs, and no more than about 45 names."""
     assert len(graphrt.__all__) <= 48
 
 

@@ -1,4 +1,4 @@
-"""Declared types are compared along every edge; values are checked in the run (section 4)."""
+"""Declared types are compared along every edge; values are checked in the run."""
 
 from __future__ import annotations
 

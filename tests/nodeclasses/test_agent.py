@@ -336,7 +336,7 @@ async def test_last_error_has_notes_on_the_models_before_it() -> None:
 
 
 async def test_retrying_executor_is_taken_apart() -> None:
-    """Requirements 1.4: each model is a node with retries only, each fallback a node."""
+    """Each model is a node with retries only, each fallback a node."""
     told: list[int] = []
 
     def note(ctx: HookContext) -> None:

@@ -126,7 +126,7 @@ async def test_cycle_around_an_agent_has_its_own_limit() -> None:
 
 
 async def test_rounds_are_told_in_pairs() -> None:
-    """Section 1: `round.started` and `round.completed`, at a limit too."""
+    """`round.started` and `round.completed`, at a limit too."""
     events = Events()
     agent = AgentNode("a", model=always_asks(3), tools=[add], max_rounds=2)
     await agent.graph.run("go", check=False, on_event=events)

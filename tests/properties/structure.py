@@ -291,7 +291,7 @@ def _closure(nodes: Iterable[str], arcs: Sequence[Arc]) -> dict[str, set[str]]:
 
 
 def _check(layout: Layout) -> None:
-    """Refuse what section 5 of the contract refuses, as far as descriptions can express it."""
+    """Refuse what the compiler has to refuse, as far as descriptions can express it."""
     graph = layout.graph
     for node in graph.nodes:
         region = layout.regions[layout.home[node.name]]

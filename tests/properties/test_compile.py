@@ -1,4 +1,4 @@
-"""The compiler accepts and refuses what the reference does (section 5 of the contract)."""
+"""The compiler accepts and refuses what the reference does."""
 
 from __future__ import annotations
 
