@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from typing import TYPE_CHECKING, Any
 
 from graphrt.graph.compiled import EdgeKind
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from graphrt.graph.compiled import CompiledEdge, CompiledNode, Program, Region
     from graphrt.graph.core.records import Step
     from graphrt.graph.scheduler.result import RunResult
+
+_LONGEST = 40
+"""Characters of a condition's own text that fit on an edge."""
 
 _WORST = (
     NodeState.FAILED,
@@ -83,9 +87,21 @@ def label_of(edge: CompiledEdge) -> str | None:
     if decl.errors is not None:
         return " | ".join("error" if e is Exception else e.__name__ for e in decl.errors)
     if decl.when is not None:
-        name = getattr(decl.when, "__name__", "when")
-        return "when" if name == "<lambda>" else name
+        name = getattr(decl.when, "__name__", None)
+        return name if name != "<lambda>" else _written(decl.when)
     return None
+
+
+def _written(condition: Any) -> str | None:
+    """Give what a lambda says, as it stands in its file: one line, and short; None where that cannot be told."""
+    code = condition.__code__
+    spans = [p for p in code.co_positions() if None not in p and p[2] != p[3]]
+    lines = {line for p in spans for line in p[:2]}
+    if not spans or len(lines) != 1:
+        return None
+    text = linecache.getline(code.co_filename, lines.pop()).encode()
+    said = text[min(p[2] for p in spans) : max(p[3] for p in spans)].decode(errors="replace")
+    return said if 0 < len(said) <= _LONGEST else None
 
 
 def drawing_of(program: Program, run: RunResult | None) -> Drawing:
