@@ -114,7 +114,6 @@ class CompiledNode:
         "name",
         "need",
         "next",
-        "order",
         "out",
         "quorum",
         "quoted",
@@ -167,7 +166,6 @@ class CompiledNode:
         self.graph: Program | None = None
         self.run: Any = None
         """What the scheduler prepared for it at compile time."""
-        self.order = index
 
     def __repr__(self) -> str:
         return self.name
@@ -181,25 +179,21 @@ class CompiledCycle:
         "header",
         "inner",
         "level",
-        "max_rounds",
         "nodes",
         "orphans",
         "parent",
-        "position",
         "width",
         "zero",
     )
 
-    def __init__(self, header: CompiledNode, level: int, parent: CompiledCycle | None, max_rounds: int) -> None:
+    def __init__(self, header: CompiledNode, level: int, parent: CompiledCycle | None) -> None:
         self.header = header
         self.level = level
         """1 for a cycle that lies in no other."""
         self.parent = parent
-        self.max_rounds = max_rounds
         self.nodes: tuple[CompiledNode, ...] = ()
         """Nodes whose innermost cycle this is, side nodes included, by slot."""
         self.inner: tuple[CompiledCycle, ...] = ()
-        self.position = 0
         self.exits: tuple[CompiledEdge, ...] = ()
         """Edges for which this is the outermost cycle they leave."""
         self.zero: tuple[tuple[int, ...], ...] = ()
@@ -236,7 +230,7 @@ class CompiledMap:
 class Region:
     """What one scope runs: the graph itself, or the body of one map."""
 
-    __slots__ = ("cycles", "map", "nodes", "parent", "roots", "width", "zero")
+    __slots__ = ("cycles", "map", "nodes", "parent", "width", "zero")
 
     def __init__(self, parent: Region | None, of_map: CompiledMap | None) -> None:
         self.parent = parent
@@ -246,8 +240,6 @@ class Region:
         self.cycles: tuple[CompiledCycle, ...] = ()
         self.zero: tuple[int, ...] = ()
         self.width = 0
-        self.roots: tuple[CompiledEdge, ...] = ()
-        """Edges out of START, for the graph itself; the map edge, for a body."""
 
 
 class Program:

@@ -108,7 +108,6 @@ def _region_after(edge: CompiledEdge, region: Region) -> Region:
             )
         if edge.map.body is None:
             edge.map.body = Region(region, edge.map)
-            edge.map.body.roots = (edge,)
         return edge.map.body
     if edge.kind is EdgeKind.MEMBER:
         if region.parent is None:
@@ -205,7 +204,6 @@ def _connect(program: Program) -> None:
         node.out = tuple(out.get(node, ()))
         node.errors = tuple(errors.get(node, ()))
         node.forward_in = tuple(into.get(node, ()))
-    program.region.roots = tuple(program.start.out)
 
 
 def _regions(program: Program) -> list[Region]:
@@ -242,8 +240,7 @@ def _cycles_among(
             (n for n in ordered if any(e.src not in members for e in n.forward_in if not e.back)),
             ordered[0],
         )
-        cycle = CompiledCycle(header, parent.level + 1 if parent else 1, parent, program.max_rounds)
-        cycle.position = len(found)
+        cycle = CompiledCycle(header, parent.level + 1 if parent else 1, parent)
         found.append(cycle)
         for node in ordered:
             node.cycles = (*node.cycles, cycle)
@@ -253,11 +250,7 @@ def _cycles_among(
         header.header_of = cycle
         _check_exit(cycle, ordered, members)
         cycle.inner = tuple(_cycles_among(program, ordered, {n: succ[n] for n in ordered}, cycle))
-    if len(found) > 1:
-        found.sort(key=lambda c: c.header.index)
-        for i, cycle in enumerate(found):
-            cycle.position = i
-    return found
+    return sorted(found, key=lambda c: c.header.index)
 
 
 def _check_exit(cycle: CompiledCycle, ordered: Sequence[CompiledNode], members: Collection[CompiledNode]) -> None:

@@ -79,7 +79,6 @@ class GraphScheduler(ToldRun):
         """Iterators that wait for room, with what wakes them."""
         self.gate: Callable[[], Awaitable[None] | None] | None = None
         """Asked before a step starts; what it gives is awaited: the reader of the stream is behind."""
-        self.deltas = 0
         self._cancelled: type[BaseException] = anyio.get_cancelled_exc_class()
         self._waking = False
         self._left = False

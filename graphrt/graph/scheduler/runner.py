@@ -64,7 +64,6 @@ class Runner:
         "fallbacks",
         "fn",
         "limiter",
-        "local",
         "plain",
         "positional",
         "rate",
