@@ -37,7 +37,7 @@ class CompiledGraph:
         """Take a compiled program; use `Workflow.compile()` to get one."""
         prepare(program)
         self.program = program
-        self._asks = [n.name for n in _nodes(program) if n.run.way is Way.ASK]
+        self._asks = tuple(n.name for n in _nodes(program) if n.run.way is Way.ASK)
 
     @property
     def name(self) -> str:
@@ -48,6 +48,11 @@ class CompiledGraph:
     def fingerprint(self) -> str:
         """A hash of structure, node names, declared types and versions (E26)."""
         return self.program.fingerprint
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """Names of the nodes that ask a person, in this graph and in those inside it."""
+        return self._asks
 
     def declared(self) -> GraphDecl:
         """Give what the graph was compiled from."""
@@ -147,10 +152,13 @@ class CompiledGraph:
         on_event: Callable[[RunEvent], Any] | None = None,
         on_ask: Callable[[Question], Awaitable[Any]] | None = None,
         telemetry: Telemetry | None = None,
+        events: bool = True,
     ) -> RunStream:
         """Run the graph while its events are read: `async with graph.stream(x) as run: async for event in run: ...`.
 
         The arguments are those of `run`; `on_ask` may be left out, and questions be answered by `run.answer()`.
+        With `events=False` there is nothing to read, and models are not asked to stream: what is left is
+        `questions`, `answer()`, `cancel()` and `wait()`.
 
         Raises:
             ConfigError: An argument is not of the kind it has to be.
@@ -163,7 +171,7 @@ class CompiledGraph:
         )
         value = self._accept(input)
 
-        def begin(sink: Callable[[RunEvent], None]) -> GraphScheduler:
+        def begin(sink: Callable[[RunEvent], None] | None) -> GraphScheduler:
             return self._scheduler(
                 deps=deps,
                 run_id=run_id,
@@ -176,7 +184,7 @@ class CompiledGraph:
                 telemetry=telemetry,
             )
 
-        return RunStream(begin, value, check=check, on_event=guarded(on_event))
+        return RunStream(begin, value, check=check, on_event=guarded(on_event), events=events)
 
     def run_sync(self, input: Any = None, *, backend: str = "asyncio", **options: Any) -> RunResult:
         """Run the graph from code that is not async: a script, a notebook cell, a callback. Arguments as for `run`.

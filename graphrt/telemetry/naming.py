@@ -11,7 +11,7 @@ from graphrt.telemetry import conventions as names
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from graphrt.telemetry.views import NodeView
+    from graphrt.telemetry.views import NodeView, ProgramView
 
 MODEL_KINDS: Final = frozenset({"inference", "fallback"})
 """Kinds of node that ask a model."""
@@ -20,6 +20,21 @@ MODEL_KINDS: Final = frozenset({"inference", "fallback"})
 def is_nameless(span: Span) -> bool:
     """Whether a model call was made without the name of a model."""
     return getattr(span, "name", None) == names.OPERATION_CHAT
+
+
+def describe_run(program: ProgramView) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Give the name of the span of a graph's run, its first attributes, and content that stands for the input."""
+    own = getattr(program.decl, "run_span", None)
+    if own is None:
+        attributes = {
+            names.KIND: names.KIND_RUN,
+            names.OPERATION: names.OPERATION_WORKFLOW,
+            names.AGENT_NAME: program.name,
+        }
+        return f"{names.OPERATION_WORKFLOW} {program.name}", attributes, {}
+    known = {key: value for key, value in own.attributes.items() if value is not None}
+    content = {key: known.pop(key) for key in list(known) if key in names.CONTENT}
+    return own.name, known, content
 
 
 def describe(node: NodeView) -> tuple[str, SpanKind, dict[str, Any]]:

@@ -15,7 +15,7 @@ from opentelemetry import context as otel
 from opentelemetry.trace import StatusCode, set_span_in_context
 
 from graphrt.telemetry import conventions as names
-from graphrt.telemetry.naming import MODEL_KINDS, describe, is_nameless
+from graphrt.telemetry.naming import MODEL_KINDS, describe, describe_run, is_nameless
 from graphrt.telemetry.writing import (
     attribute_value,
     mark_cancelled,
@@ -28,10 +28,12 @@ from graphrt.telemetry.writing import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from contextvars import Context
 
     from opentelemetry.trace import Span, Tracer
 
+    from graphrt.hooks import HookContext
     from graphrt.telemetry.views import FrameView, OutcomeView, ProgramView, ScopeView, StepView
 
 log = logging.getLogger("graphrt.telemetry")
@@ -119,21 +121,16 @@ class RunObserver:
         """Begin the run's span under the caller's current one, and make it current in *base*."""
         self._around = base.run(otel.get_current)
         self._inside = self._around
-        self._run = span = self._tracer.start_span(
-            f"{names.OPERATION_WORKFLOW} {self._program.name}",
-            self._around,
-            attributes={
-                names.KIND: names.KIND_RUN,
-                names.RUN_ID: self._run_id,
-                names.OPERATION: names.OPERATION_WORKFLOW,
-                names.AGENT_NAME: self._program.name,
-                **self._chain,
-            },
-        )
+        name, attributes, content = describe_run(self._program)
+        attributes = {**attributes, names.RUN_ID: self._run_id, **self._chain}
+        self._run = span = self._tracer.start_span(name, self._around, attributes=attributes)
         self._inside = set_span_in_context(span, self._around)
         base.run(otel.attach, self._inside)
-        if self.capture_content:
+        if self.capture_content and not content:
             self._content(span, names.INPUT, names.OPENINFERENCE_INPUT, value)
+        elif self.capture_content:
+            for key, said in content.items():
+                set_content(span, key, said)
 
     @_guarded
     def run_ended(self, outcome: OutcomeView | None) -> None:
@@ -303,7 +300,7 @@ class RunObserver:
 
         `None` is unknown and sets nothing; content is set only if it is captured. `gen_ai.request.model` (or
         `gen_ai.response.model`, if nothing was asked for) and `gen_ai.tool.name` name the span too, and
-        `error.type` gives it the status of an error.
+        `error.type` gives it the status of an error; an exception there is recorded.
         """
         opened = self._steps.get(step)
         if opened is not None:
@@ -311,6 +308,9 @@ class RunObserver:
 
     @_guarded
     def _annotate(self, span: Span, kind: str, key: str, value: Any) -> None:
+        if key == names.ERROR_TYPE and isinstance(value, BaseException):
+            mark_failed(span, value)
+            return
         set_attribute(span, key, value, capture_content=self.capture_content)
         if value is None:
             return
@@ -325,6 +325,19 @@ class RunObserver:
         set_content(span, key, value)
         if self._chain:
             set_content(span, other_key, value)
+
+    def hook_span(
+        self, name: str, context: HookContext | None = None, *, event: str | None = None, plugin_id: str | None = None
+    ) -> AbstractContextManager[Callable[[BaseException], None]]:
+        """Open the span of one call of a hook, under the current one; as `Telemetry.hook`, for this run's spans."""
+        from graphrt.telemetry.spans import hook_span
+
+        return hook_span(self, name, context, event=event, plugin_id=plugin_id)
+
+    @property
+    def tracer(self) -> Tracer:
+        """What opens the run's spans."""
+        return self._tracer
 
     # ------------------------------------------------------------ attempts
 

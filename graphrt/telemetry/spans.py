@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from opentelemetry import context as otel
 from opentelemetry import trace
@@ -17,6 +17,7 @@ from graphrt.telemetry.writing import mark_cancelled, mark_failed, set_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from opentelemetry.trace import Span, Tracer, TracerProvider
@@ -128,7 +129,6 @@ class Telemetry:
         attributes = {names.KIND: names.KIND_PLAN_STEP, names.PLAN_STEP_INDEX: index}
         return CurrentSpan(self, f"plan_step {name}", attributes)
 
-    @contextmanager
     def hook(
         self,
         name: str,
@@ -136,26 +136,53 @@ class Telemetry:
         *,
         event: str | None = None,
         plugin_id: str | None = None,
-    ) -> Iterator[Callable[[BaseException], None]]:
+    ) -> AbstractContextManager[Callable[[BaseException], None]]:
         """Open the span of one call of a hook, `hook {name}`, and give the function that marks it as failed.
 
         It has the form that `HookExecutor(span=telemetry.hook)` takes; *event* is for hooks without context.
         """
-        attributes: dict[str, Any] = {
-            names.KIND: names.KIND_HOOK,
-            names.HOOK_EVENT: event,
-            names.PLUGIN_ID: plugin_id,
+        return hook_span(self, name, context, event=event, plugin_id=plugin_id)
+
+
+class Opens(Protocol):
+    """What spans are opened with, and whether they hold content: `Telemetry`, or the observer of a run."""
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """What opens spans; None when nothing is recorded."""
+        ...
+
+    @property
+    def capture_content(self) -> bool:
+        """Whether what people and models wrote is recorded."""
+        ...
+
+
+@contextmanager
+def hook_span(
+    opens: Opens,
+    name: str,
+    context: HookContext | None = None,
+    *,
+    event: str | None = None,
+    plugin_id: str | None = None,
+) -> Iterator[Callable[[BaseException], None]]:
+    """Open the span of one call of a hook, and give the function that marks it as failed."""
+    attributes: dict[str, Any] = {
+        names.KIND: names.KIND_HOOK,
+        names.HOOK_EVENT: event,
+        names.PLUGIN_ID: plugin_id,
+    }
+    if context is not None:
+        attributes |= {
+            names.HOOK_EVENT: context.event.value,
+            names.SESSION_ID: context.session_id,
+            names.RUN_ID: context.run_id,
+            names.TURN_INDEX: context.turn_index,
+            names.PLAN_STEP_INDEX: context.plan_step_index,
         }
-        if context is not None:
-            attributes |= {
-                names.HOOK_EVENT: context.event.value,
-                names.SESSION_ID: context.session_id,
-                names.RUN_ID: context.run_id,
-                names.TURN_INDEX: context.turn_index,
-                names.PLAN_STEP_INDEX: context.plan_step_index,
-            }
-        with CurrentSpan(self, f"hook {name}", attributes) as span:
-            yield span.failed
+    with CurrentSpan(opens, f"hook {name}", attributes) as span:
+        yield span.failed
 
 
 class CurrentSpan:
@@ -165,7 +192,7 @@ class CurrentSpan:
     restore.
     """
 
-    def __init__(self, telemetry: Telemetry, name: str, attributes: Mapping[str, Any]) -> None:
+    def __init__(self, telemetry: Opens, name: str, attributes: Mapping[str, Any]) -> None:
         self._telemetry = telemetry
         self._name = name
         self._attributes = attributes

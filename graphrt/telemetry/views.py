@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class NodeView(Protocol):
@@ -64,10 +64,20 @@ class MapView(Protocol):
     frame: FrameView
 
 
+class RunSpan(NamedTuple):
+    """What the span of a graph's run is, where it is more than a run: in a declaration's `run_span`."""
+
+    name: str
+    attributes: Mapping[str, Any]
+    """The kind, and what else is known before the run begins; content takes the place of the run's input."""
+
+
 class ProgramView(Protocol):
     """A compiled graph."""
 
     name: str
+    decl: Any
+    """What was declared; it may have a `run_span`."""
 
 
 class OutcomeView(Protocol):

@@ -7,6 +7,7 @@ import threading
 from types import CoroutineType
 
 from graphrt.graph.scheduler.clocks import Clocks
+from graphrt.graph.scheduler.resources import _Resource
 from graphrt.graph.scheduler.run import GraphScheduler
 from graphrt.graph.scheduler.stream import RunStream
 
@@ -18,6 +19,7 @@ _CODES = frozenset(
         Clocks._watch,
         Clocks._until,
         RunStream._drive,
+        _Resource.own,
     )
 )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio  # noqa: TID251 - the fake clock of the asyncio backend is a loop of asyncio
-import selectors
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,11 +10,11 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from trio.testing import MockClock
 
 from graphrt import END, START, GraphTypeError, RunEvent, RunResult, Workflow
 from graphrt.graph import NodeKind, NodeState, RunStream
 from graphrt.graph.signature import NodeSignature, Param
+from graphrt.testing import fake_time
 
 GUARD = 10.0
 """Seconds after which a test hangs, and fails."""
@@ -25,35 +23,9 @@ GUARD = 10.0
 # --- time --------------------------------------------------------------------------------------------------
 
 
-class _SkippingSelector(selectors.DefaultSelector):
-    """Never waits for a timer: it moves the loop's clock instead, once nothing else is to be done."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.skipped = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = super().select(0 if timeout is not None else None)
-        if not found and timeout is not None and timeout > 0:
-            self.skipped += timeout
-        return found
-
-
-class SkippingLoop(asyncio.SelectorEventLoop):
-    """An asyncio loop whose clock jumps to the next timer when every task waits, as trio's `MockClock` does."""
-
-    def __init__(self) -> None:
-        self._skipping = _SkippingSelector()
-        super().__init__(self._skipping)
-
-    def time(self) -> float:
-        """Give the time that was skipped so far, in seconds."""
-        return self._skipping.skipped
-
-
 FAKE_TIME = [
-    pytest.param(("asyncio", {"loop_factory": SkippingLoop}), id="asyncio"),
-    pytest.param(("trio", {"clock": MockClock(autojump_threshold=0)}), id="trio"),
+    pytest.param(fake_time("asyncio"), id="asyncio"),
+    pytest.param(fake_time("trio"), id="trio"),
 ]
 """Parameters for a module's `anyio_backend` fixture. No thread may be at work in such a test: time would not wait."""
 

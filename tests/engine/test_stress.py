@@ -19,7 +19,8 @@ from graphrt.graph import Question, RunStatus
 from graphrt.graph.core.records import Scope
 from graphrt.graph.scheduler.run import GraphScheduler
 from graphrt.testing import assert_no_orphans
-from tests.engine.helpers import Asking, SkippingLoop, check_whole
+from graphrt.testing.time import SkippingLoop
+from tests.engine.helpers import Asking, check_whole
 from tests.properties.building import build
 from tests.properties.graphs import VALUE, Flavour, graphs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from graphrt.errors import GraphError, GraphTypeError
@@ -9,13 +10,16 @@ from graphrt.graph.states import LIVE_STATES
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from datetime import datetime
 
     from graphrt.graph.core.records import Step
     from graphrt.graph.protocols import StepRef
     from graphrt.graph.scheduler.limits import BudgetTracker
+    from graphrt.graph.scheduler.resources import RunHandle
     from graphrt.graph.scheduler.run import GraphScheduler
+    from graphrt.hooks import HookContext
     from graphrt.messages import TokenUsage
 
 Deps = TypeVar("Deps")
@@ -33,6 +37,19 @@ OPEN_EVENTS = frozenset(
 )
 """Events of the engine's vocabulary that a node may emit; the others say what the engine itself has done."""
 _T = TypeVar("_T")
+
+
+def check_event_type(type: str) -> None:
+    """Refuse an event that says what only the engine can have done.
+
+    Raises:
+        GraphError: The type belongs to the engine alone.
+    """
+    if not type.startswith("custom.") and type not in OPEN_EVENTS:
+        raise GraphError(
+            f"event type {type!r} is not a node's to emit",
+            hint=f"call it 'custom.{type}', or use one of {', '.join(sorted(OPEN_EVENTS))}",
+        )
 
 
 class RunContext(Generic[Deps]):
@@ -108,11 +125,7 @@ class RunContext(Generic[Deps]):
             GraphError: The step has ended, or the type belongs to the engine alone.
         """
         self._alive("emit")
-        if not type.startswith("custom.") and type not in OPEN_EVENTS:
-            raise GraphError(
-                f"event type {type!r} is not a node's to emit",
-                hint=f"call it 'custom.{type}', or use one of {', '.join(sorted(OPEN_EVENTS))}",
-            )
+        check_event_type(type)
         self._run.emit(self._step, type, dict(data or {}))
 
     def send_text(self, chunk: str) -> None:
@@ -160,6 +173,44 @@ class RunContext(Generic[Deps]):
         """
         self._alive("shared")
         return cast("_T", self._run.share(self._step.frame.scope.graph, key, make))
+
+    async def resource(self, key: Hashable, opening: Callable[[RunHandle], AbstractAsyncContextManager[_T]]) -> _T:
+        """Give what *opening* opens: the first step to ask has it opened, the others of this activation share it.
+
+        A task of the run's own opens it, in the run's context, and closes it when the run is over, in every
+        ending, the last one opened first. It is not stored: after a resume it is opened anew.
+
+        Raises:
+            Exception: What opening it raised, in every step that asks.
+        """
+        self._alive("resource")
+        run = self._run
+        if run.resources is None:
+            from graphrt.graph.scheduler.resources import ResourceDesk
+
+            run.resources = ResourceDesk(run)
+        return cast("_T", await run.resources.get(self._step.frame.scope.graph, key, opening))
+
+    def hook_span(
+        self, name: str, *, event: str | None = None, plugin_id: str | None = None, context: HookContext | None = None
+    ) -> AbstractContextManager[Callable[[BaseException], object]]:
+        """Open the span of one call of a hook under the current span; it gives what marks the span as failed."""
+        from graphrt.graph.scheduler.resources import hook_span
+
+        return hook_span(self._run, name, event=event, plugin_id=plugin_id, context=context)
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Count this step as one that only waits, so that clocks of work stand still: for another's run, a person."""
+        clocks = self._run.clocks
+        step = self._step
+        clocks.held.add(step)
+        self._run.settle()
+        try:
+            yield
+        finally:
+            clocks.held.discard(step)
+            self._run.settle()
 
     def _is_over(self) -> bool:
         return self._step.state not in LIVE_STATES or self._step.attempt is not self._attempt

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from graphrt.graph.core.records import MapRun, Step
     from graphrt.graph.protocols import Question, RunEvent
     from graphrt.graph.scheduler.limits import BudgetTracker
+    from graphrt.graph.scheduler.resources import ResourceDesk
     from graphrt.policies import Budget
 
 _PENDING = NodeState.PENDING
@@ -77,6 +78,8 @@ class GraphScheduler(ToldRun):
         self.tasks: TaskGroup
         self.sources: list[tuple[MapRun, anyio.Event]] = []
         """Iterators that wait for room, with what wakes them."""
+        self.resources: ResourceDesk | None = None
+        """What steps have opened for as long as the run lives; None while there is nothing."""
         self.gate: Callable[[], Awaitable[None] | None] | None = None
         """Asked before a step starts; what it gives is awaited: the reader of the stream is behind."""
         self._cancelled: type[BaseException] = anyio.get_cancelled_exc_class()
@@ -112,10 +115,14 @@ class GraphScheduler(ToldRun):
                 self._slice = now = time.time()
                 self.clocks.start()
                 self._begin(value, now)
-                while core.outcome is None:
-                    await self._work()
-                    if core.outcome is None:
-                        await self._idle()
+                try:
+                    while core.outcome is None:
+                        await self._work()
+                        if core.outcome is None:
+                            await self._idle()
+                finally:
+                    if self.resources is not None:
+                        await self.resources.close()
                 if self._extra:
                     self.tasks.cancel_scope.cancel()
             if self._left:

@@ -59,16 +59,18 @@ class RunStream:
 
     def __init__(
         self,
-        begin: Callable[[Callable[[RunEvent], None]], GraphScheduler],
+        begin: Callable[[Callable[[RunEvent], None] | None], GraphScheduler],
         value: Any,
         *,
         check: bool = True,
         on_event: Callable[[RunEvent], None] | None = None,
+        events: bool = True,
     ) -> None:
         self._begin = begin
         self._value = value
         self._check = check
         self._on_event = on_event
+        self._with_events = events
         self._events: deque[RunEvent] = deque()
         self._arrived: anyio.Event | None = None
         self._room: anyio.Event | None = None
@@ -87,7 +89,7 @@ class RunStream:
         """Start the run."""
         if self._run is not None:
             raise GraphError("this stream has been entered before", hint="call stream() again for a new run")
-        self._run = self._begin(self._put)
+        self._run = self._begin(self._put if self._with_events else self._on_event)
         self._run.gate = self._gate
         self._over = anyio.Event()
         self._tasks = anyio.create_task_group()
@@ -170,6 +172,8 @@ class RunStream:
         """
         if self._run is None:
             raise self._not_started()
+        if not self._with_events:
+            raise GraphError("this run was started without events", hint="leave events=False out to read them")
         if self._read:
             raise GraphError(
                 "the events of this run have a reader already",
