@@ -8,19 +8,24 @@ again in the same order, which shows that the graph still means the same.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphrt.errors import GraphChangedError
 from graphrt.graph.core.run import RunCore
+from graphrt.graph.protocols import RunEvent
 from graphrt.graph.state import Update
 from graphrt.graph.states import NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from graphrt.graph.compiled import Program
     from graphrt.graph.core.records import MapRun, Step
-    from graphrt.graph.protocols import RunEvent
+
+Read: TypeAlias = Callable[[RunEvent, "Step | None"], Mapping[str, Any]]
+"""Gives the data of a stored event as the core takes it."""
 
 _PENDING = NodeState.PENDING
 _RUNNING = NodeState.RUNNING
@@ -34,33 +39,60 @@ def restore(
     *,
     sink: Callable[[RunEvent], None] | None = None,
     observer: Any = None,
+    recorder: Callable[[RunEvent, Step | None], None] | None = None,
+    read: Read | None = None,
 ) -> RunCore:
-    """Build the core of a run from its first events, from number 1 on without gaps.
+    """Build the core of a run from its first events, from number 1 on without gaps but those before a resume.
 
-    Events that follow from the last stored one, and were not stored themselves, go to *sink* with their numbers.
+    *read* gives the data of a stored event, for a step that is known; without it the data is taken as it is.
+
+    Events that follow from the last stored one, and were not stored themselves, go to *sink* and *recorder* with
+    their numbers.
     Steps that had started and not ended are still running: call `requeue` to have them started again.
 
     Raises:
         GraphChangedError: The graph does something else than the events say.
     """
-    replay = _Replay(program, run_id)
+    replay = _Replay(program, run_id, read)
     for event in events:
         replay.feed(event)
     core = replay.core
     core.sink = sink
     core.observer = observer
+    core.recorder = recorder
     core.ready.extend(step for step in replay.known.values() if _is_due(step))
-    for event in replay.made:
+    for event, step in replay.made:
+        if recorder is not None:
+            recorder(event, step)
         if sink is not None:
             sink(event)
     return core
 
 
-def requeue(core: RunCore, now: float) -> None:
-    """Have every step that was at work when the run was left start again, as its first attempt."""
+def last_before_end(program: Program, run_id: str, events: Iterable[RunEvent], *, read: Read | None = None) -> int:
+    """Give the number of the last event before what ended a run that failed, was cancelled, or was out of time.
+
+    Restored up to there, the run goes on as if that had not happened: what had failed is still to be done.
+    """
+    replay = _Replay(program, run_id, read)
+    before = 0
+    for event in events:
+        replay.feed(event)
+        if replay.core.root.dead or replay.core.outcome is not None:
+            return before
+        if not replay.made:
+            before = event.sequence
+    return before
+
+
+def requeue(core: RunCore, now: float, data: Mapping[str, Any] | None = None) -> None:
+    """Have every step that was at work when the run was left start again, as its first attempt.
+
+    A `run.resumed` event says so, with *data*.
+    """
     if core.outcome is not None:
         return
-    core.note("run.resumed", None, {}, now)
+    core.note("run.resumed", None, data or {}, now)
     again = [s for s in core.steps if s.state is _RUNNING and s.child is None]
     for step in again:
         if step.cancelling:
@@ -79,16 +111,22 @@ def requeue(core: RunCore, now: float) -> None:
     core.ready.extendleft(reversed(fresh))
 
 
+def _nobody(event: RunEvent) -> None:
+    """Stand for a reader: the core makes events only where somebody reads them."""
+
+
 def _is_due(step: Step) -> bool:
     return step.state is _PENDING or (step.state is _RUNNING and step.error is not None and step.child is None)
 
 
 class _Replay:
-    def __init__(self, program: Program, run_id: str) -> None:
-        self.made: deque[RunEvent] = deque()
+    def __init__(self, program: Program, run_id: str, read: Read | None) -> None:
+        self.made: deque[tuple[RunEvent, Step | None]] = deque()
         """Events that the core has worked out and that have not been met among the stored ones."""
-        self.core = RunCore(program, run_id, sink=self.made.append)
+        self.core = RunCore(program, run_id, sink=_nobody)
+        self.core.recorder = lambda event, step: self.made.append((event, step))
         self.known: dict[str, Step] = {}
+        self._read = read
 
     def feed(self, event: RunEvent) -> None:
         if event.type == "message.delta":
@@ -96,7 +134,7 @@ class _Replay:
         if not self.made:
             self._tell(event)
             self._learn()
-        if not self.made or not _same(self.made[0], event):
+        if not self.made or not _same(self.made[0][0], event):
             raise self._changed(event)
         self.made.popleft()
 
@@ -107,7 +145,7 @@ class _Replay:
             self.known[step.key] = step
 
     def _changed(self, event: RunEvent) -> GraphChangedError:
-        does = f"{_name(self.made[0])}" if self.made else "nothing"
+        does = f"{_name(self.made[0][0])}" if self.made else "nothing"
         return GraphChangedError(
             f"run {self.core.run_id!r} cannot be continued: event {event.sequence} is {_name(event)}, "
             f"and the graph {self.core.program.name!r} now does {does}",
@@ -119,10 +157,15 @@ class _Replay:
         kind = event.type
         now = event.time
         step = self.known.get(event.step.key) if event.step is not None else None
+        if self._read is not None:
+            event = replace(event, data=self._read(event, step))
         if kind == "run.started":
             core.start(event.data["input"], now)
         elif kind == "run.resumed":
-            requeue(core, now)
+            core.sequence = event.sequence - 1
+            requeue(core, now, event.data)
+        elif kind == "run.waiting":
+            core.note(kind, None, event.data, now)
         elif kind == "action.requested" and "request" in event.data:
             self._requested(event, step)
         elif kind.startswith("step."):
@@ -139,6 +182,8 @@ class _Replay:
         request = event.data["request"]
         if request == "cancel_after_round":
             core.cancel_after_round(event.time)
+        elif request == "answer":
+            core.early_answer(event.data["question_id"], event.data["value"], event.time)
         elif request == "timeout" and step is not None:
             core.graph_timed_out(step, event.data["error"], event.time)
         elif request == "cancel":

@@ -238,7 +238,7 @@ class RunCore(Telling):
         """
         step = self.asked.pop(question_id, None)
         if step is None or step.state is not _WAITING:
-            self.early_answers[question_id] = value
+            self.early_answer(question_id, value, now)
             return None
         del self.questions[question_id]
         self.early_answers.pop(question_id, None)
@@ -247,6 +247,13 @@ class RunCore(Telling):
         self.waiting -= 1
         self.active += 1
         return step
+
+    def early_answer(self, question_id: str, value: Any, now: float) -> None:
+        """Keep an answer whose question is not open yet; the last one counts."""
+        self.now = now
+        self.early_answers[question_id] = value
+        if self.sink is not None:
+            self.emit("action.requested", None, {"request": "answer", "question_id": question_id, "value": value})
 
     def enter_graph(self, step: Step, now: float) -> None:
         """Bind the inputs of a started step that holds a graph, and open its scope; it fails if they do not bind."""

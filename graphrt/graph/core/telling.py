@@ -20,6 +20,8 @@ class Telling:
         self.run_id = run_id
         self.sink = sink
         self.observer = observer
+        self.recorder: Callable[[RunEvent, Step | None], None] | None = None
+        """Told of each numbered event, with its step, before the reader is; only where there is a reader."""
         self.now = 0.0
         self.sequence = 0
         self.steps: list[Step] = []
@@ -117,4 +119,7 @@ class Telling:
         self.sequence += 1
         assert self.sink is not None
         ref = step.ref if step is not None and step.node.kind is not NodeKind.START else None
-        self.sink(RunEvent(kind, self.run_id, self.sequence, ref, data, self.now))
+        event = RunEvent(kind, self.run_id, self.sequence, ref, data, self.now)
+        if self.recorder is not None:
+            self.recorder(event, step)
+        self.sink(event)
