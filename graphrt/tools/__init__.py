@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __all__ = [
+    "AgentTool",
     "FunctionTool",
     "ParallelToolExecutor",
     "PermissionChecker",
     "PermissionDecision",
+    "RetrieveTool",
     "SequentialToolExecutor",
     "Tool",
     "ToolContext",
@@ -25,6 +27,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from graphrt.tools.base import Tool, ToolContext, ToolDefinition, ToolDescriptor, ToolResult
+    from graphrt.tools.delegate import AgentTool
     from graphrt.tools.executor import (
         ParallelToolExecutor,
         SequentialToolExecutor,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from graphrt.tools.function import FunctionTool, function_tool
     from graphrt.tools.permission import PermissionChecker, PermissionDecision
     from graphrt.tools.registry import ToolRegistry
+    from graphrt.tools.retrieve import RetrieveTool
 
 if not TYPE_CHECKING:
     from graphrt._lazy import lazy_names
@@ -44,6 +48,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "graphrt.tools.base": ("Tool", "ToolContext", "ToolDefinition", "ToolDescriptor", "ToolResult"),
+            "graphrt.tools.delegate": ("AgentTool",),
             "graphrt.tools.executor": (
                 "ParallelToolExecutor",
                 "SequentialToolExecutor",
@@ -55,5 +60,6 @@ if not TYPE_CHECKING:
             "graphrt.tools.function": ("FunctionTool", "function_tool"),
             "graphrt.tools.permission": ("PermissionChecker", "PermissionDecision"),
             "graphrt.tools.registry": ("ToolRegistry",),
+            "graphrt.tools.retrieve": ("RetrieveTool",),
         },
     )
