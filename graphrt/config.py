@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, model_validator
 
 from graphrt.errors import ConfigError, LlmError, LlmErrorKind
 from graphrt.policies import RetryOn, RetryPolicy
@@ -118,6 +118,15 @@ def is_recoverable_llm_error(error: Exception) -> bool:
     return isinstance(error, LlmError) and error.is_recoverable()
 
 
+@runtime_checkable
+class SystemPromptBuilder(Protocol):
+    """Makes the system prompt of each turn, in the place of a fixed text."""
+
+    def build(self, config: AgentConfig, session: Any) -> str | Awaitable[str]:
+        """Give the prompt for one turn of *session*; called once in a turn, and awaited if it has to be."""
+        ...
+
+
 class AgentConfig(BaseModel):
     """Every setting of an agent.
 
@@ -126,7 +135,8 @@ class AgentConfig(BaseModel):
 
     model_config = _CONFIG
 
-    system_prompt: str = DEFAULT_SYSTEM_PROMPT
+    system_prompt: str | InstanceOf[SystemPromptBuilder] = DEFAULT_SYSTEM_PROMPT
+    """A text, or what makes one for each turn."""
     model: Annotated[str, Field(min_length=1)] = "gpt-4o-mini"
     temperature: Annotated[float, Field(ge=0, le=2)] | None = 0.7
     """None: not sent, for models that do not take it."""
@@ -134,6 +144,9 @@ class AgentConfig(BaseModel):
     """Tokens of one reply; None: not sent."""
     max_rounds: Annotated[int, Field(ge=1)] = 10
     """Inferences of one turn."""
+    on_limit: Literal["stop", "answer"] = "stop"
+    """What happens at ``max_rounds``: the turn is stopped, or its last round offers no tools and its reply is the
+    answer."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 300
     """Seconds one turn may take."""
     max_turns: Annotated[int, Field(ge=0)] | None = None
@@ -156,13 +169,14 @@ class AgentConfig(BaseModel):
         def __init__(
             self,
             *,
-            system_prompt: str = ...,
+            system_prompt: str | SystemPromptBuilder = ...,
             model: str = ...,
             temperature: float | None = ...,
             max_tokens: int | None = ...,
             max_rounds: int = ...,
             max_iterations: int = ...,
             max_tool_turns: int = ...,
+            on_limit: Literal["stop", "answer"] = ...,
             timeout_seconds: float = ...,
             max_turns: int | None = ...,
             session_ttl: timedelta | None = ...,
@@ -202,5 +216,22 @@ class AgentConfig(BaseModel):
 
     def with_system_prompt_suffix(self, text: str) -> AgentConfig:
         """Give a copy whose system prompt has *text* after it, set off by an empty line."""
-        prompt = f"{self.system_prompt}\n\n{text}" if self.system_prompt else text
+        before = self.system_prompt
+        prompt = _with_suffix(before, text) if isinstance(before, str) else _Suffixed(before, text)
         return self.model_copy(update={"system_prompt": prompt})
+
+
+@dataclass(frozen=True, slots=True)
+class _Suffixed:
+    """What makes prompts, with a text after each."""
+
+    builder: SystemPromptBuilder
+    suffix: str
+
+    async def build(self, config: AgentConfig, session: Any) -> str:
+        prompt = self.builder.build(config, session)
+        return _with_suffix(prompt if isinstance(prompt, str) else await prompt, self.suffix)
+
+
+def _with_suffix(prompt: str, text: str) -> str:
+    return f"{prompt}\n\n{text}" if prompt else text

@@ -72,7 +72,7 @@ class ProviderExecutor:
             LlmError: The model could not be asked.
         """
         try:
-            return await self.provider.chat(request.messages, request.tools or None, **_params(request))
+            return await self.provider.chat(request.messages, request.tools or None, **self._params(request))
         except TimeoutError as error:
             raise _timed_out(error) from error
 
@@ -82,7 +82,7 @@ class ProviderExecutor:
         Raises:
             LlmError: The model could not be asked, or failed on the way.
         """
-        deltas = self.provider.stream(request.messages, request.tools or None, **_params(request))
+        deltas = self.provider.stream(request.messages, request.tools or None, **self._params(request))
         try:
             while True:
                 try:
@@ -95,9 +95,11 @@ class ProviderExecutor:
         finally:
             await close_stream(deltas)
 
-
-def _params(request: InferenceRequest) -> dict[str, Any]:
-    return request.params if request.model is None else {**request.params, "model": request.model}
+    def _params(self, request: InferenceRequest) -> dict[str, Any]:
+        params = request.params if request.model is None else {**request.params, "model": request.model}
+        if "prompt_cache_key" in params and not self.provider.takes_cache_key:
+            params = {name: value for name, value in params.items() if name != "prompt_cache_key"}
+        return params
 
 
 def _timed_out(error: TimeoutError) -> LlmError:

@@ -77,6 +77,11 @@ class OpenAIProvider(LLMProvider):
         self._own = PerLoop(make, _close_client, first=self._client)
 
     @property
+    def takes_cache_key(self) -> bool:  # type: ignore[override]  # read only, and known once there is a client
+        """True where OpenAI itself is asked: other servers may refuse what they do not know."""
+        return str(getattr(self._client, "base_url", "")).startswith("https://api.openai.com/")
+
+    @property
     def client(self) -> AsyncOpenAI:
         """The client that was given, or the first one made."""
         return self._client
@@ -129,6 +134,9 @@ class OpenAIProvider(LLMProvider):
     def _request(self, messages: Sequence[Message], tools: Tools, params: Mapping[str, Any]) -> dict[str, Any]:
         request: dict[str, Any] = {name: value for name, value in params.items() if value is not None}
         request.setdefault("model", self.model)
+        if "prompt_cache_key" in request:  # in the body: not every release of the package has a parameter for it
+            key = request.pop("prompt_cache_key")
+            request["extra_body"] = {"prompt_cache_key": key, **request.get("extra_body", {})}
         request["messages"] = request_messages(messages)
         offered = request_tools(tools)
         if offered:

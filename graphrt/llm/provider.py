@@ -67,6 +67,9 @@ class LLMProvider(ABC):
     provider:`` closes it at the end.
     """
 
+    takes_cache_key: bool = False
+    """Whether a ``prompt_cache_key`` among the parameters is of use to it; else an executor leaves it out."""
+
     @abstractmethod
     async def chat(self, messages: Sequence[Message], tools: Tools = None, **kwargs: Any) -> LLMResponse:
         """Ask the model and wait for its whole reply.

@@ -45,6 +45,7 @@ class ScriptedProvider(LLMProvider):
     A stream takes one entry too and gives its text word by word. ``calls`` has what was asked, in order.
     """
 
+    takes_cache_key = True  # it plays any provider
     calls: list[RecordedCall]
 
     def __init__(self, script: Iterable[ScriptEntry] = (), *, delay: float = 0.0) -> None:

@@ -26,7 +26,7 @@ from graphrt.graph import NodeKind, NodeState, TerminationKind
 from graphrt.hooks import HookContext, HookEvent, HookExecutor
 from graphrt.llm import ProviderExecutor, RetryingExecutor, ScriptedProvider
 from graphrt.messages import ChatResponse, LLMResponse, Message, TokenUsage, ToolCall
-from graphrt.nodes import ResolvedAgent, compile_agent
+from graphrt.nodes import AgentParts, compile_agent
 from graphrt.tools import PermissionChecker, PermissionDecision, ToolContext
 from tests.nodeclasses.helpers import Events, add, answers, asks, call, unanswered
 from tests.telemetry.collecting import Collected
@@ -45,9 +45,7 @@ async def sub(a: int, b: int) -> int:
 def test_graph_has_a_node_for_every_tool_and_model_and_one_way_back() -> None:
     """AC-C01."""
     a, b = function_tool(add, id="a"), function_tool(sub, id="b")
-    resolved = ResolvedAgent(
-        "agent", ScriptedProvider(), "big", fallbacks=[(ScriptedProvider(), "small")], tools=[a, b]
-    )
+    resolved = AgentParts("agent", ScriptedProvider(), "big", fallbacks=[(ScriptedProvider(), "small")], tools=[a, b])
     graph = compile_agent(resolved)
 
     nodes = set(graph.nx.nodes) - {"START", "END"}
@@ -68,7 +66,7 @@ def test_graph_has_a_node_for_every_tool_and_model_and_one_way_back() -> None:
 
 def test_two_models_of_one_name_are_two_nodes() -> None:
     again = [(ScriptedProvider(), "small"), (ScriptedProvider(), "small"), (ScriptedProvider(), None)]
-    graph = compile_agent(ResolvedAgent("agent", ScriptedProvider(), fallbacks=again))
+    graph = compile_agent(AgentParts("agent", ScriptedProvider(), fallbacks=again))
 
     assert {"fallback:small", "fallback:small#2", "fallback:3"} <= set(graph.nx.nodes)
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 from graphrt import GraphTypeError
 from graphrt.graph.values import copy_value, is_immutable
 from graphrt.messages import Message, ToolCall
-from graphrt.nodes.approval import CallNode, RefusedCall
+from graphrt.nodes.approval import CallNode
 from graphrt.nodes.conversation import (
     AgentState,
     Called,
@@ -21,6 +21,7 @@ from graphrt.nodes.conversation import (
     as_messages,
     new_state_class,
 )
+from graphrt.nodes.phased import settled
 from graphrt.nodes.rounds import ReplyNode
 from graphrt.nodes.structured import OutputFormat
 
@@ -80,9 +81,9 @@ def test_what_a_reply_is_survives_being_stored(output: Any) -> None:
         assert declared.validate_json(declared.dump_json(value)) == value
 
 
-def test_call_that_is_refused_stays_so_when_it_is_stored() -> None:
+def test_call_that_is_settled_stays_so_when_it_is_stored() -> None:
     declared = TypeAdapter(CallNode({}, None).signature.returns)
-    refused = RefusedCall.model_validate({**CALL.model_dump(), "refusal": "no"})
+    refused = settled(CALL, "no", "denied")
 
     for value in (CALL, refused):
         again = declared.validate_json(declared.dump_json(value))

@@ -1,0 +1,151 @@
+"""The phases of an agent's run, what a hook is told there, and what a gate may answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from graphrt.hooks import HookContext
+    from graphrt.llm.executor import InferenceRequest
+    from graphrt.messages import LLMResponse, Message, TokenUsage, ToolCall
+    from graphrt.plugins.state import StateCommand
+    from graphrt.tools.base import ToolResult
+
+
+class Phase(StrEnum):
+    """A boundary inside an agent's run at which plugins act."""
+
+    RUN_START = "run_start"
+    """Before the first round."""
+    STEP_START = "step_start"
+    """A round begins."""
+    BEFORE_INFERENCE = "before_inference"
+    """The model is about to be asked."""
+    AFTER_INFERENCE = "after_inference"
+    """The model has answered."""
+    TOOL_GATE = "tool_gate"
+    """Whether a call of a tool is carried out; see `GateDecision`."""
+    BEFORE_TOOL_EXECUTE = "before_tool_execute"
+    """A tool is about to be called."""
+    AFTER_TOOL_EXECUTE = "after_tool_execute"
+    """A tool has answered, or has been answered for."""
+    STEP_END = "step_end"
+    """A round is over, its tools included."""
+    RUN_END = "run_end"
+    """After the last round, in every ending."""
+
+
+class RunView(Protocol):
+    """The run as a plugin sees it; the engine's handle of the run is one."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
+    @property
+    def deps(self) -> Any:
+        """What the caller gave the run as `deps=`."""
+        ...
+
+    def emit(self, type: str, data: Mapping[str, Any] | None = None) -> None:
+        """Put an event into the run's stream; a type of your own starts with `custom.`."""
+        ...
+
+    def record_usage(self, usage: TokenUsage | None) -> None:
+        """Add what a model call has reported to the run's usage."""
+        ...
+
+    def hook_span(
+        self, name: str, *, event: str | None = None, plugin_id: str | None = None, context: HookContext | None = None
+    ) -> AbstractContextManager[Callable[[BaseException], object]]:
+        """Open the span of one call of a hook; it gives the function that marks the span as failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseContext:
+    """What a hook, a handler or a transform is told; what does not belong to the phase is None."""
+
+    phase: Phase
+    run_id: str
+    state: Mapping[str, Any]
+    """The state as it was when the phase began, by key name. Values are copies: changing one changes nothing."""
+    agent_id: str | None = None
+    session_id: str | None = None
+    turn_index: int | None = None
+    """Turns that the session had finished before this one."""
+    round: int | None = None
+    messages: Sequence[Message] = ()
+    """The conversation as it goes to the model, with its reply once there is one."""
+    request: InferenceRequest | None = None
+    """What the model is asked, or was asked last."""
+    response: LLMResponse | None = None
+    """The model's last reply, after the inference."""
+    tool_call: ToolCall | None = None
+    tool_result: ToolResult | None = None
+    run: RunView = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class GateDecision:
+    """A gate's answer where a call is not to be carried out. Block comes before a result; None lets it through."""
+
+    kind: Literal["block", "set_result"]
+    reason: str | None = None
+    """Why the run is blocked."""
+    result: ToolResult | None = None
+    """What answers the call in the tool's place."""
+    plugin_id: str | None = None
+    """The plugin whose gate decided; filled in when the gate is asked."""
+
+    @classmethod
+    def block(cls, reason: str = "") -> GateDecision:
+        """End the run as blocked, and say why."""
+        return cls("block", reason=reason)
+
+    @classmethod
+    def set_result(cls, result: ToolResult) -> GateDecision:
+        """Answer the call with *result*; the tool is not executed, and the run goes on.
+
+        Raises:
+            TypeError: It is no `ToolResult`.
+        """
+        from graphrt.tools.base import ToolResult
+
+        if not isinstance(result, ToolResult):
+            raise TypeError(f"set_result() takes a ToolResult, such as ToolResult.success(data), not {result!r}")
+        return cls("set_result", result=result)
+
+
+PhaseHook: TypeAlias = Callable[[PhaseContext], "Awaitable[StateCommand | None] | StateCommand | None"]
+"""Called at a phase. It may be called again, with newer state, when its command came too late: see `StateStore`."""
+
+ToolGateHook: TypeAlias = Callable[[PhaseContext], Awaitable[GateDecision | None] | GateDecision | None]
+"""Asked before a call of a tool is carried out. It changes nothing, and may be asked again."""
+
+ActionHandler: TypeAlias = Callable[[PhaseContext, Any], "Awaitable[StateCommand | None] | StateCommand | None"]
+"""Carries out a scheduled action; it may change the state, and schedule and emit more."""
+
+EffectHandler: TypeAlias = Callable[[PhaseContext, Any], Awaitable[None] | None]
+"""Carries out an effect, once the state that it belongs to is committed. It changes no state, and gives None."""
+
+
+async def settle(value: Any) -> Any:
+    """Give *value*, awaited where it can be: hooks are functions or async functions."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def name_of(hook: object) -> str:
+    """Name a hook for spans and logs."""
+    while isinstance(hook, partial):
+        hook = hook.func
+    name: str = getattr(hook, "__qualname__", type(hook).__qualname__)
+    return name
