@@ -1,0 +1,186 @@
+"""What a user or a file says of an agent, a model, and an agent that lives elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from graphrt.config import ContextPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from graphrt.messages import TokenUsage
+
+_CONFIG = ConfigDict(frozen=True, extra="forbid")
+_MILLION = 1_000_000
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+def _by_position(*names: str) -> Callable[..., None]:
+    """Make a constructor that also takes its first fields without their names.
+
+    What is wrong with the fields themselves is said by pydantic, an unknown keyword too.
+    """
+
+    def init(self: BaseModel, *args: Any, **fields: Any) -> None:
+        if len(args) > len(names):
+            raise TypeError(f"{type(self).__name__} takes {len(names)} fields by position, and {len(args)} are given")
+        given = dict(zip(names, args, strict=False))
+        if twice := given.keys() & fields:
+            raise TypeError(f"{type(self).__name__} is given {min(twice)!r} twice, by position and by name")
+        BaseModel.__init__(self, **given, **fields)
+
+    init.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # what is read from data goes past it
+    return init
+
+
+class ModelSpec(BaseModel):
+    """A model under the id that agents ask for it by."""
+
+    model_config = _CONFIG
+
+    id: Text
+    """What ``AgentSpec.model`` and ``fallback_models`` name."""
+    provider: Text
+    """Id in the registry of providers."""
+    name: Text
+    """The provider's own name of the model."""
+    input_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Cost of a million tokens sent, in the unit of ``Budget(cost=...)``; None: not known."""
+    output_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Cost of a million tokens received."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            id: str,
+            provider: str,
+            name: str,
+            input_price: float | None = ...,
+            output_price: float | None = ...,
+        ) -> None: ...
+
+    else:
+        __init__ = _by_position("id", "provider", "name", "input_price", "output_price")
+
+    @model_validator(mode="after")
+    def _has_both_prices(self) -> Self:
+        if (self.input_price is None) != (self.output_price is None):
+            raise ValueError(f"model {self.id!r} has one price: give input_price and output_price, or neither")
+        return self
+
+    @property
+    def cost_of(self) -> Callable[[TokenUsage], float] | None:
+        """Give the function that says what a call has cost; None without prices.
+
+        Tokens that nobody told apart into sent and received count at the higher price.
+        """
+        if self.input_price is None or self.output_price is None:
+            return None
+        sent, received = self.input_price / _MILLION, self.output_price / _MILLION
+
+        def cost(usage: TokenUsage) -> float:
+            tokens_in, tokens_out, total = usage.input_tokens, usage.output_tokens, usage.total_tokens or 0
+            if tokens_in is None and tokens_out is None:
+                return total * max(sent, received)
+            tokens_in = max(total - (tokens_out or 0), 0) if tokens_in is None else tokens_in
+            tokens_out = max(total - tokens_in, 0) if tokens_out is None else tokens_out
+            return tokens_in * sent + tokens_out * received
+
+        return cost
+
+
+class RemoteEndpoint(BaseModel):
+    """Where an agent lives that is not run here."""
+
+    model_config = _CONFIG
+
+    base_url: Text
+    backend: Text = "a2a"
+    """Kind of the back end that talks to it."""
+    options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """What else that back end wants to know; not shown, since a secret may be among it."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, base_url: str, backend: str = ..., options: Mapping[str, Any] = ...) -> None: ...
+
+    else:
+        __init__ = _by_position("base_url", "backend", "options")
+
+
+class AgentSpec(BaseModel):
+    """What an agent consists of, by ids in the registries."""
+
+    model_config = _CONFIG
+
+    id: Text
+    model: Text = "default"
+    """Id in the registry of models."""
+    system_prompt: str = ""
+    """Empty: no system message is sent."""
+    max_rounds: Annotated[int, Field(ge=1)] = 10
+    """Inferences of one run."""
+    plugin_ids: list[Text] = Field(default_factory=list)
+    """Ids of plugins, in the order in which their hooks are called."""
+    sections: dict[str, Any] = Field(default_factory=dict)
+    """Settings of plugins by key. Built in are ``retry`` (the fields of ``RetryConfig``) and, with a context
+    policy, ``compaction`` (those of ``CompactConfig``)."""
+    context_policy: ContextPolicy | None = None
+    """None: the whole conversation is sent."""
+    delegates: list[Text] = Field(default_factory=list)
+    """Ids of the agents that this one may ask, each as a tool ``agent_run_<id>``."""
+    endpoint: RemoteEndpoint | None = None
+    """Where the agent lives, if that is elsewhere; it can then only be a delegate."""
+    allowed_tools: list[str] | None = None
+    """Ids of the tools it may have; None: all, an empty list: none."""
+    excluded_tools: list[str] = Field(default_factory=list)
+    """Ids of tools it does not get, also if they are allowed."""
+    active_hook_filter: frozenset[str] = frozenset()
+    """Ids of the plugins whose hooks, tools and transforms are in force; empty: all."""
+
+    if TYPE_CHECKING:
+
+        def __init__(  # noqa: PLR0917  # the order is that of the public signature
+            self,
+            id: str,
+            model: str = ...,
+            system_prompt: str = ...,
+            max_rounds: int = ...,
+            plugin_ids: Sequence[str] = ...,
+            sections: Mapping[str, Any] = ...,
+            context_policy: ContextPolicy | None = ...,
+            delegates: Sequence[str] = ...,
+            endpoint: RemoteEndpoint | None = ...,
+            allowed_tools: Sequence[str] | None = ...,
+            excluded_tools: Sequence[str] = ...,
+            active_hook_filter: Collection[str] = ...,
+        ) -> None: ...
+
+    else:
+        __init__ = _by_position(
+            "id",
+            "model",
+            "system_prompt",
+            "max_rounds",
+            "plugin_ids",
+            "sections",
+            "context_policy",
+            "delegates",
+            "endpoint",
+            "allowed_tools",
+            "excluded_tools",
+            "active_hook_filter",
+        )
+
+    @field_validator("plugin_ids", "delegates")
+    @classmethod
+    def _names_each_once(cls, ids: list[str]) -> list[str]:
+        if twice := [id for id, times in Counter(ids).items() if times > 1]:
+            raise ValueError(f"{', '.join(map(repr, twice))} is named twice: name each once")
+        return ids
