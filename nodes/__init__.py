@@ -17,28 +17,33 @@ if __name__ != "graphrt.nodes":
 
 __all__ = [
     "AgentNode",
+    "AgentParts",
     "Approval",
     "Ask",
+    "DelegateNode",
     "FallbackNode",
     "FunctionNode",
     "GraphNode",
     "InferenceNode",
     "JoinNode",
-    "ResolvedAgent",
+    "PlanStepNode",
     "RouterNode",
     "ToolNode",
     "UnknownToolNode",
     "compile_agent",
+    "compile_plan",
 ]
 
 if TYPE_CHECKING:
     from graphrt.nodes.agent import AgentNode
-    from graphrt.nodes.agent_graph import ResolvedAgent, compile_agent
+    from graphrt.nodes.agent_graph import AgentParts, compile_agent
     from graphrt.nodes.approval import Approval
     from graphrt.nodes.ask import Ask
+    from graphrt.nodes.delegate import DelegateNode
     from graphrt.nodes.function import FunctionNode, JoinNode, RouterNode
     from graphrt.nodes.graph import GraphNode
     from graphrt.nodes.inference import FallbackNode, InferenceNode
+    from graphrt.nodes.plan import PlanStepNode, compile_plan
     from graphrt.nodes.tool import ToolNode, UnknownToolNode
 
 if not TYPE_CHECKING:
@@ -48,12 +53,14 @@ if not TYPE_CHECKING:
         __name__,
         {
             "graphrt.nodes.agent": ("AgentNode",),
-            "graphrt.nodes.agent_graph": ("ResolvedAgent", "compile_agent"),
+            "graphrt.nodes.agent_graph": ("AgentParts", "compile_agent"),
             "graphrt.nodes.approval": ("Approval",),
             "graphrt.nodes.ask": ("Ask",),
+            "graphrt.nodes.delegate": ("DelegateNode",),
             "graphrt.nodes.function": ("FunctionNode", "JoinNode", "RouterNode"),
             "graphrt.nodes.graph": ("GraphNode",),
             "graphrt.nodes.inference": ("FallbackNode", "InferenceNode"),
+            "graphrt.nodes.plan": ("PlanStepNode", "compile_plan"),
             "graphrt.nodes.tool": ("ToolNode", "UnknownToolNode"),
         },
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from graphrt.errors import ConfigError, GraphError
 from graphrt.graph.protocols import NodeKind
 from graphrt.graph.signature import NodeSignature, Param
-from graphrt.nodes.agent_graph import ResolvedAgent, check_settings, compile_agent, tools_by_id
+from graphrt.nodes.agent_graph import AgentParts, check_settings, compile_agent, tools_by_id
 from graphrt.nodes.conversation import Prompt
 from graphrt.nodes.inference import as_executor
 from graphrt.nodes.tool import as_tool
@@ -101,7 +101,7 @@ class AgentNode:
             permission = permission or tools.permission_checker
         else:
             given = [as_tool(tool) for tool in tools]
-        self.resolved = ResolvedAgent(
+        self.resolved = AgentParts(
             name,
             executor,
             model_name,

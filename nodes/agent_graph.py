@@ -4,29 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from graphrt.config import is_recoverable_llm_error
 from graphrt.errors import ConfigError
 from graphrt.graph.protocols import END, START
 from graphrt.graph.workflow import Workflow
 from graphrt.llm.retries import RetryingExecutor
-from graphrt.nodes.approval import ApprovalNode, ApprovedToolNode, CallNode, RefusedCall, RefusedNode
+from graphrt.nodes.approval import ApprovalNode, ApprovedToolNode, CallNode, SettledNode
 from graphrt.nodes.conversation import Misfit, Prompt, ToolCalls, new_state_class
+from graphrt.nodes.delegate import ApprovedDelegateNode, DelegateNode
 from graphrt.nodes.inference import FallbackNode, InferenceNode, model_retry
+from graphrt.nodes.phased import Phases, SettledCall
 from graphrt.nodes.rounds import AnsweringNode, InputCheckNode, ReplyNode, ResultsNode, SpeakingNode
 from graphrt.nodes.structured import output_format
 from graphrt.nodes.tool import ToolNode, UnknownToolNode
+from graphrt.tools.delegate import AgentTool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from graphrt.config import RetryConfig
     from graphrt.graph.graph import CompiledGraph
+    from graphrt.hooks import HookExecutor
     from graphrt.llm.executor import LLMExecutor
     from graphrt.llm.provider import LLMProvider
     from graphrt.messages import ToolCall
-    from graphrt.nodes.inference import Model, Prepare
+    from graphrt.nodes.inference import Model, OnUsage, Prepare
     from graphrt.nodes.rounds import InputCheck
     from graphrt.nodes.spending import CostOf
+    from graphrt.plugins.runtime import PhaseRuntime
     from graphrt.policies import RetryPolicy
     from graphrt.tools.base import Tool
     from graphrt.tools.permission import PermissionChecker
@@ -37,7 +44,7 @@ ToolExecution: TypeAlias = Literal["parallel", "sequential"]
 
 
 @dataclass(frozen=True)
-class ResolvedAgent:
+class AgentParts:
     """Everything an agent consists of, ready to be compiled."""
 
     name: str
@@ -74,9 +81,26 @@ class ResolvedAgent:
     """Changes each request before it is sent."""
     cost_of: CostOf | None = None
     """What a call of the model has cost, for budgets that limit the cost."""
+    phases: Callable[[], PhaseRuntime] | None = None
+    """Makes the plugins' side of one activation of the graph."""
+    on_usage: OnUsage | None = None
+    """Called once for each reply of a model, with the usage it reported."""
+    session_id: str | None = None
+    """The session that tools and hooks are told of."""
+    hooks: HookExecutor | None = None
+    """Their `ON_RETRY` hooks are called before a model is asked again; a `RetryingExecutor`'s own when None."""
 
 
-def compile_agent(resolved: ResolvedAgent) -> CompiledGraph:
+@runtime_checkable
+class HasParts(Protocol):
+    """What an agent was put together from, such as the `ResolvedAgent` of `graphrt.registry`."""
+
+    def parts(self) -> AgentParts:
+        """Give what there is to compile."""
+        ...
+
+
+def compile_agent(resolved: AgentParts | HasParts) -> CompiledGraph:
     """Make the graph of an agent.
 
     ```
@@ -87,23 +111,25 @@ def compile_agent(resolved: ResolvedAgent) -> CompiledGraph:
     ```
 
     A tool that requires approval has a node `approve:<id>` before it, which asks a person. With an input check
-    there is a node `check`, before `inference` or beside it.
+    there is a node `check`, before `inference` or beside it. With plugins, a call that one of them answers in the place
+    of its tool goes to a node `settled`.
 
     Raises:
         ConfigError: Two tools have one name, or a setting is none of those there are.
     """
-    return _Plan(resolved).workflow().compile()
+    return _Plan(resolved if isinstance(resolved, AgentParts) else resolved.parts()).workflow().compile()
 
 
 class _Plan:
     """One agent on its way to a graph."""
 
-    def __init__(self, resolved: ResolvedAgent) -> None:
+    def __init__(self, resolved: AgentParts) -> None:
         check_settings(resolved)
         self.agent = _taken_apart(resolved)
         executor = resolved.executor
         self.accept = executor.accept if isinstance(executor, RetryingExecutor) else None
-        self.hooks = executor.hooks if isinstance(executor, RetryingExecutor) else None
+        self.hooks = resolved.hooks or (executor.hooks if isinstance(executor, RetryingExecutor) else None)
+        self.phases = None if resolved.phases is None else Phases(resolved.phases)
         self.tools = tools_by_id(resolved)
         self.form = output_format(resolved.output)
         self.retry = model_retry(self.agent.retry)
@@ -119,7 +145,7 @@ class _Plan:
         if agent.input_check is not None:
             graph.add(InputCheckNode(agent.name, agent.input_check, passes_on=blocks))
         speakers = self._add_models(graph)
-        reply = ReplyNode(output, self.form, waits_for="check" if checks and not blocks else None)
+        reply = ReplyNode(output, self.form, waits_for="check" if checks and not blocks else None, phases=self.phases)
         graph.add(reply)
         graph.chain(START, "check", "inference") if checks and blocks else graph.chain(START, "inference")
         for name in speakers:
@@ -162,58 +188,69 @@ class _Plan:
             retry=self.retry,
             hooks=self.hooks,
             cost_of=agent.cost_of,
+            on_usage=agent.on_usage,
+            session_id=agent.session_id,
         )
         last = agent.max_rounds if agent.on_limit == "answer" and self.tools else None
-        return SpeakingNode(node, self.state, structured=self.form is not None, last_round=last)
+        return SpeakingNode(node, self.state, structured=self.form is not None, last_round=last, phases=self.phases)
 
     def _add_tools(self, graph: Workflow) -> None:
         """Add one round's calls: a scope for each, its tool, and the way back."""
         agent = self.agent
         asked = {name: tool for name, tool in self.tools.items() if tool.requires_approval}
-        graph.add(CallNode(asked, agent.permission))
+        graph.add(CallNode(asked, agent.permission, self.phases))
         slots = 1 if agent.tool_execution == "sequential" else 100
         graph.map("reply", "call", when=asks_for_tools, max_concurrency=slots)
-        gated = any(tool.exclusive for tool in self.tools.values())
-        cases: dict[str, str] = {}
+        cases: dict[Any, str] = {}
         answering: list[str] = []
         for name, tool in self.tools.items():
-            kind = ApprovedToolNode if name in asked else ToolNode
-            node = kind(
-                tool,
-                name=f"tool:{name}",
-                permission=agent.permission,
-                timeout=agent.tool_timeout,
-                gated=gated,
-            )
+            node = self._tool_node(name, tool)
             answering.append(graph.add(AnsweringNode(node)))
             cases[name] = node.name
             if name in asked:
                 cases[name] = graph.add(ApprovalNode(tool, name))
                 graph.edge(cases[name], node.name, into="approval")
         answering.append(graph.add(AnsweringNode(UnknownToolNode(known=list(self.tools)))))
-        if asked:
-            answering.append(graph.add(AnsweringNode(RefusedNode())))
-        branches: dict[Any, str] = {**cases, **({_REFUSED: "refused"} if asked else {})}
-        graph.branch("call", branches, key=_tool_of, default="unknown")
-        graph.add(ResultsNode(structured=self.form is not None))
+        if asked or self.phases is not None:
+            answering.append(graph.add(AnsweringNode(SettledNode())))
+            cases[_SETTLED] = "settled"
+        graph.branch("call", cases, key=_tool_of, default="unknown")
+        graph.add(ResultsNode(structured=self.form is not None, phases=self.phases))
         for name in answering:
             graph.gather(name, "results", into="answered")
         if self.form is not None:
             graph.edge("reply", "results", when=_misfits, into="misfit", label="not of the form asked for")
 
+    def _tool_node(self, name: str, tool: Tool) -> ToolNode:
+        agent = self.agent
+        options: dict[str, Any] = {
+            "name": f"tool:{name}",
+            "permission": agent.permission,
+            "timeout": agent.tool_timeout,
+            "gated": any(each.exclusive for each in self.tools.values()),
+            "phases": self.phases,
+            "session_id": agent.session_id,
+        }
+        kind: type[ToolNode] = ToolNode
+        if isinstance(tool, AgentTool):
+            kind = ApprovedDelegateNode if tool.requires_approval else DelegateNode
+        elif tool.requires_approval:
+            kind = ApprovedToolNode
+        return kind(tool, **options)
 
-class _Refused:
-    """Stands for the tool of a call that is not made; equal to no name."""
+
+class _Settled:
+    """Stands for the tool of a call that is answered without one; equal to no name."""
 
     def __str__(self) -> str:
-        return "refused"
+        return "settled"
 
 
-_REFUSED = _Refused()
+_SETTLED = _Settled()
 
 
 def _tool_of(call: ToolCall) -> object:
-    return _REFUSED if isinstance(call, RefusedCall) else call.name
+    return _SETTLED if isinstance(call, SettledCall) else call.name
 
 
 def asks_for_tools(reply: Any) -> bool:
@@ -229,7 +266,7 @@ def _answers(reply: Any) -> bool:
     return not isinstance(reply, (ToolCalls, Misfit))
 
 
-def _taken_apart(resolved: ResolvedAgent) -> ResolvedAgent:
+def _taken_apart(resolved: AgentParts) -> AgentParts:
     executor = resolved.executor
     if not isinstance(executor, RetryingExecutor):
         return resolved
@@ -241,7 +278,7 @@ def _taken_apart(resolved: ResolvedAgent) -> ResolvedAgent:
     )
 
 
-def tools_by_id(resolved: ResolvedAgent) -> dict[str, Tool]:
+def tools_by_id(resolved: AgentParts) -> dict[str, Tool]:
     """Give an agent's tools by the name that the model calls them by.
 
     Raises:
@@ -261,7 +298,7 @@ def tools_by_id(resolved: ResolvedAgent) -> dict[str, Tool]:
     return found
 
 
-def check_settings(resolved: ResolvedAgent) -> None:
+def check_settings(resolved: AgentParts) -> None:
     """Check what is given by word.
 
     Raises:

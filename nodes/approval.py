@@ -1,4 +1,4 @@
-"""Calls that a person has to approve: refused before anybody is asked, asked about, then made or not."""
+"""Calls that a person has to approve: settled before anybody is asked, asked about, then made or not."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from graphrt.errors import GraphError, GraphTypeError, ToolErrorKind
+from graphrt.errors import GraphError, GraphTypeError
 from graphrt.graph.protocols import NodeKind
 from graphrt.graph.signature import NodeSignature, Param
 from graphrt.messages import Message, ToolCall
 from graphrt.nodes.conversation import Called
+from graphrt.nodes.phased import SettledCall, settled
 from graphrt.nodes.tool import CALL, ToolNode, begin_call, end_call, tool_context
 from graphrt.tools.base import ToolResult
 from graphrt.tools.executor import refuse_call
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from graphrt.graph.scheduler.context import RunContext
+    from graphrt.nodes.phased import Phases
     from graphrt.tools.base import Tool, ToolContext
     from graphrt.tools.permission import PermissionChecker
 
@@ -36,55 +38,52 @@ class Approval(BaseModel):
     """Arguments to call the tool with, in the place of the model's."""
 
 
-class RefusedCall(ToolCall):
-    """A call that is not made, and about which nobody is asked."""
-
-    refusal: str
-    """What the model is told."""
-    kind: str = ToolErrorKind.DENIED
-
-
 class CallNode:
-    """Take one call of a reply to its tool; a call that cannot be made is marked before a person is asked."""
+    """Take one call of a reply to its tool; one that the tool will not answer is settled before a person is asked."""
 
     kind = NodeKind.ROUTER
     name = "call"
-    signature = NodeSignature((Param("asked", Called),), RefusedCall | ToolCall)
+    signature = NodeSignature((Param("asked", Called),), SettledCall | ToolCall)
 
-    def __init__(self, tools: Mapping[str, Tool], permission: PermissionChecker | None) -> None:
-        """Take the tools that need approval, and who decides besides."""
+    def __init__(
+        self, tools: Mapping[str, Tool], permission: PermissionChecker | None, phases: Phases | None = None
+    ) -> None:
+        """Take the tools that need approval, who decides besides, and the plugins that may settle any call."""
         self._tools = tools
         self._permission = permission
+        self._phases = phases
 
     async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> ToolCall:
         """Give the call on.
 
         Raises:
-            Exception: What the permission checker raised.
+            HookBlockedError: A plugin's gate ends the run.
+            Exception: What the permission checker or a gate raised.
         """
         asked: Called = inputs["asked"]
         call = asked.call
+        if self._phases is not None and (done := await self._phases.settle(call, ctx)) is not None:
+            return done
         tool = self._tools.get(call.name)
         if tool is None:
             return call
         refused = await refuse_call(tool, call, tool_context(ctx, call), permission=self._permission)
-        if refused is None:
-            return call
-        return RefusedCall.model_validate({**call.model_dump(), "refusal": refused.text, "kind": refused.kind})
+        return call if refused is None else settled(call, refused.text, refused.kind)
 
 
-class RefusedNode:
-    """Tell the model why its call is not made."""
+class SettledNode:
+    """Tell the model how its call was answered without the tool."""
 
     kind = NodeKind.TOOL
-    name = "refused"
+    name = "settled"
     signature = NodeSignature((CALL,), Message)
 
     async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> Message:
         """Answer the call, which counts in no budget."""
-        call: RefusedCall = inputs["call"]
+        call: SettledCall = inputs["call"]
         told = begin_call(call, ctx)
-        return end_call(call, ToolResult.error(call.refusal, kind=call.kind), told, ctx)
+        result = ToolResult.success(call.answer) if call.kind is None else ToolResult.error(call.answer, kind=call.kind)
+        return end_call(call, result, told, ctx)
 
 
 class ApprovalNode:

@@ -20,12 +20,15 @@ from graphrt.nodes.spending import CostOf, Spending
 from graphrt.telemetry import conventions as names
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from graphrt.graph.scheduler.context import RunContext
     from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.hooks import HookExecutor
     from graphrt.llm.provider import ToolSpec
     from graphrt.llm.retries import Accept
     from graphrt.messages import TokenUsage
+    from graphrt.plugins.runtime import PhaseRuntime
     from graphrt.policies import RetryPolicy
 
 Model: TypeAlias = LLMProvider | LLMExecutor | tuple[LLMProvider | LLMExecutor, str | None]
@@ -33,6 +36,9 @@ Model: TypeAlias = LLMProvider | LLMExecutor | tuple[LLMProvider | LLMExecutor, 
 
 Prepare: TypeAlias = Callable[[InferenceRequest, "RunContext[Any]"], InferenceRequest | Awaitable[InferenceRequest]]
 """Changes a request before it is sent; what the conversation keeps is not affected."""
+
+OnUsage: TypeAlias = Callable[["TokenUsage | None"], object]
+"""Told of each reply of a model, with the usage it reported; None is unknown."""
 
 MESSAGES: Final = Param("messages", Prompt)
 
@@ -86,6 +92,8 @@ class InferenceNode:
         retry: RetryPolicy | None = None,
         hooks: HookExecutor | None = None,
         cost_of: CostOf | None = None,
+        on_usage: OnUsage | None = None,
+        session_id: str | None = None,
     ) -> None:
         """Take what the model is asked with.
 
@@ -100,6 +108,8 @@ class InferenceNode:
             retry: The policy that the node was added with, for *hooks* alone: retries are the engine's.
             hooks: Their `ON_RETRY` hooks are called before each pause.
             cost_of: What a call has cost; needed when the run's budget limits the cost.
+            on_usage: Called once for each reply, with the usage it reported.
+            session_id: The session that hooks are told of.
 
         Raises:
             ConfigError: *model* is nothing that can be asked.
@@ -114,6 +124,8 @@ class InferenceNode:
         self._retry = retry
         self._hooks = hooks
         self._cost_of = cost_of
+        self._on_usage = on_usage
+        self._session_id = session_id
         self._streams = _can_stream(self._executor)
         self._own_model = _own_model(self._executor)
 
@@ -143,6 +155,7 @@ class InferenceNode:
         *,
         with_tools: bool = True,
         keep_misfits: bool = False,
+        phases: PhaseRuntime | None = None,
     ) -> LLMResponse:
         """Ask the model with these messages.
 
@@ -151,6 +164,7 @@ class InferenceNode:
             ctx: The run.
             with_tools: Whether the model is offered the tools.
             keep_misfits: Give also a reply of which the provider says that it is not of the form asked for.
+            phases: Plugins that act before and after the model is asked, once in a round.
 
         Raises:
             LlmError: The model could not be asked, or its reply was not accepted.
@@ -161,7 +175,9 @@ class InferenceNode:
         if self._prepare is not None:
             prepared = self._prepare(request, ctx)
             request = await prepared if inspect.isawaitable(prepared) else prepared
-        call = _Call(self._executor, request, ctx)
+        if phases is not None:
+            request = await phases.prepare(request, round=ctx.step.round)
+        call = _Call(self._executor, request, ctx, self._on_usage)
         if ctx.budget is not None:
             call.spend(Spending(ctx.budget, request.params.get("max_tokens"), self._cost_of, node=self._name))
         _announce(request, request.model or self._own_model, ctx)
@@ -174,6 +190,8 @@ class InferenceNode:
                 raise
             response = reply
         _report(response, ctx)
+        if phases is not None:
+            await phases.answered(response)
         return response
 
     async def _tell_hooks(self, error: Exception, request: InferenceRequest, ctx: RunContext[Any]) -> None:
@@ -182,8 +200,12 @@ class InferenceNode:
             return
         delay = retry.wait_before(attempt, error)
         data = {"attempt": attempt, "delay": delay, "error": error, "model": request.model}
-        context = HookContext(HookEvent.ON_RETRY, run_id=ctx.run_id, data=data)
-        await self._hooks.execute(HookEvent.ON_RETRY, context)
+        context = HookContext(HookEvent.ON_RETRY, session_id=self._session_id, run_id=ctx.run_id, data=data)
+
+        def span(name: str, told: HookContext) -> AbstractContextManager[Callable[[BaseException], object]]:
+            return ctx.hook_span(name, context=told)
+
+        await self._hooks.execute(HookEvent.ON_RETRY, context, span=span)
 
 
 class FallbackNode(InferenceNode):
@@ -228,15 +250,29 @@ _BEFORE: Final = "before this, another model failed"
 class _Call:
     """One call of a model, and what has come of it so far."""
 
-    __slots__ = ("_begun", "_ctx", "_executor", "_request", "_spending", "_unanswered", "_usage")
+    __slots__ = (
+        "_begun",
+        "_ctx",
+        "_executor",
+        "_on_usage",
+        "_replied",
+        "_request",
+        "_spending",
+        "_unanswered",
+        "_usage",
+    )
 
-    def __init__(self, executor: LLMExecutor, request: InferenceRequest, ctx: RunContext[Any]) -> None:
+    def __init__(
+        self, executor: LLMExecutor, request: InferenceRequest, ctx: RunContext[Any], on_usage: OnUsage | None
+    ) -> None:
         self._executor = executor
         self._request = request
         self._ctx = ctx
         self._spending: Spending | None = None
         self._usage: TokenUsage | None = None
+        self._on_usage = on_usage
         self._begun = False
+        self._replied = False
         self._unanswered = False
 
     def spend(self, spending: Spending) -> None:
@@ -252,7 +288,7 @@ class _Call:
                 response = await self._read_stream(held_back=accept is not None)
             else:
                 response = await self._executor.execute(self._request)
-            self._begun = True
+            self._begun = self._replied = True
             self._usage = response.usage or self._usage
             if accept is not None:
                 await _judge(accept, response)
@@ -260,6 +296,7 @@ class _Call:
             reply = getattr(error, "reply", None)
             self._unanswered = not self._begun and reply is None
             if reply is not None:
+                self._replied = True
                 self._usage = reply.usage or self._usage
             raise
         finally:
@@ -291,6 +328,8 @@ class _Call:
     def _settle(self) -> None:
         if self._usage is not None:
             self._ctx.record_usage(self._usage)
+        if self._on_usage is not None and (self._replied or self._usage is not None):
+            self._on_usage(self._usage)
         if self._spending is None:
             return
         if self._unanswered:

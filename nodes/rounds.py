@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from graphrt.graph.protocols import Node
     from graphrt.graph.scheduler.context import RunContext
     from graphrt.nodes.inference import InferenceNode
+    from graphrt.nodes.phased import Phases
     from graphrt.nodes.structured import OutputFormat
 
 InputCheck: TypeAlias = Callable[[Any], bool | str | Awaitable[bool | str | None] | None]
@@ -35,7 +36,13 @@ class SpeakingNode:
     """Ask a model with the conversation so far, and add its reply to it."""
 
     def __init__(
-        self, model: InferenceNode, state: type[AgentState], *, structured: bool, last_round: int | None
+        self,
+        model: InferenceNode,
+        state: type[AgentState],
+        *,
+        structured: bool,
+        last_round: int | None,
+        phases: Phases | None = None,
     ) -> None:
         """Wrap a node that asks a model.
 
@@ -44,10 +51,12 @@ class SpeakingNode:
             state: The graph's state.
             structured: Keep a reply of which the provider says that it is not of the form asked for.
             last_round: The round in which no tools are offered; None for no such round.
+            phases: Plugins that act before and after the model is asked.
         """
         self._model = model
         self._structured = structured
         self._last_round = last_round
+        self._phases = phases
         messages = Param("messages", Prompt | None)
         before = (_ERROR,) if isinstance(model, FallbackNode) else ()
         self.signature = NodeSignature((*before, messages, Param("state", state)), LLMResponse)
@@ -66,7 +75,11 @@ class SpeakingNode:
         last = self._last_round is not None and ctx.step.round >= self._last_round
         try:
             response = await self._model.ask(
-                (*state.messages, *new), ctx, with_tools=not last, keep_misfits=self._structured
+                (*state.messages, *new),
+                ctx,
+                with_tools=not last,
+                keep_misfits=self._structured,
+                phases=None if self._phases is None else await self._phases.of(ctx),
             )
         except Exception as error:
             if "error" in inputs:
@@ -86,9 +99,12 @@ class ReplyNode:
     kind = NodeKind.ROUTER
     name = "reply"
 
-    def __init__(self, output: Any, form: OutputFormat | None, *, waits_for: str | None = None) -> None:
-        """Take the type of the answer, and the name of a node whose verdict the first reply waits for."""
+    def __init__(
+        self, output: Any, form: OutputFormat | None, *, waits_for: str | None = None, phases: Phases | None = None
+    ) -> None:
+        """Take the type of the answer, the name of a node whose verdict the first reply waits for, and the plugins."""
         self._form = form
+        self._phases = phases
         kinds = (ToolCalls, output) if form is None else (ToolCalls, Misfit, output)
         params = [Param("response", LLMResponse)]
         if waits_for is not None:
@@ -96,8 +112,19 @@ class ReplyNode:
         self.signature = NodeSignature(tuple(params), Union[kinds])  # noqa: UP007  # made at run time
 
     async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> Any:
-        """Read the reply."""
-        response: LLMResponse = inputs["response"]
+        """Read the reply; an answer ends the last round, and with it the run of the agent.
+
+        Raises:
+            Exception: What a plugin's hook raised.
+        """
+        read = self._read(inputs["response"])
+        if self._phases is not None and not isinstance(read, (ToolCalls, Misfit)):
+            phases = await self._phases.of(ctx)
+            await phases.end_round()
+            await phases.finish()
+        return read
+
+    def _read(self, response: LLMResponse) -> Any:
         if response.tool_calls:
             return ToolCalls(tuple(response.tool_calls))
         if self._form is None:
@@ -130,15 +157,22 @@ class ResultsNode:
     kind = NodeKind.JOIN
     name = "results"
 
-    def __init__(self, *, structured: bool) -> None:
-        """Say whether a reply may also come here that is not of the form asked for."""
+    def __init__(self, *, structured: bool, phases: Phases | None = None) -> None:
+        """Say whether a reply may also come here that is not of the form asked for, and take the plugins."""
+        self._phases = phases
         params = [Param("answered", list[str] | None, None)]
         if structured:
             params.append(Param("misfit", Misfit | None, None))
         self.signature = NodeSignature(tuple(params), NoneType)
 
     async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> Update[None] | None:
-        """Tell the model what was wrong with its reply, if something was."""
+        """Tell the model what was wrong with its reply, if something was.
+
+        Raises:
+            Exception: What a plugin's hook raised.
+        """
+        if self._phases is not None:
+            await (await self._phases.of(ctx)).end_round()
         misfit: Misfit | None = inputs.get("misfit")
         if misfit is None:
             return None

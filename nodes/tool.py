@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from graphrt.graph.scheduler.context import RunContext
+    from graphrt.nodes.phased import Phases
     from graphrt.tools.executor import Approve
     from graphrt.tools.permission import PermissionChecker
 
@@ -31,16 +32,19 @@ def as_tool(tool: Tool | Callable[..., Any]) -> Tool:
     return tool if isinstance(tool, Tool) else FunctionTool(tool)
 
 
-def tool_context(ctx: RunContext[Any], call: ToolCall) -> ToolContext[Any]:
+def tool_context(ctx: RunContext[Any], call: ToolCall, session_id: str | None = None) -> ToolContext[Any]:
     """Give what a tool sees of the run."""
     return ToolContext(
         run_id=ctx.run_id,
+        session_id=session_id,
         tool_call_id=call.id,
         tool_id=call.name,
         deps=ctx.deps,
         deadline=ctx.deadline,
         idempotency_key=ctx.idempotency_key,
         emit=ctx.emit,
+        budget=ctx.budget,
+        resource=ctx.resource,
     )
 
 
@@ -92,6 +96,8 @@ class ToolNode:
         permission: PermissionChecker | None = None,
         timeout: float | None = None,
         gated: bool | None = None,
+        phases: Phases | None = None,
+        session_id: str | None = None,
     ) -> None:
         """Take the tool.
 
@@ -102,6 +108,8 @@ class ToolNode:
             timeout: Seconds that one call may take; the nearest of this and the tool's own wins.
             gated: Whether calls keep to the turns that exclusive tools of the same graph need: then such a
                 tool runs alone. When None, exclusive tools alone do so, and keep clear of one another.
+            phases: Plugins whose hooks are called before and after the tool.
+            session_id: The session that the tool is told of.
 
         Raises:
             ToolError: A function cannot be described to a model.
@@ -110,6 +118,8 @@ class ToolNode:
         self._name = name or f"tool:{self.tool.descriptor.id}"
         self._permission = permission
         self._timeout = timeout
+        self._phases = phases
+        self._session_id = session_id
         self._gated = self.tool.exclusive if gated is None else gated
 
     @property
@@ -147,6 +157,10 @@ class ToolNode:
         async with ctx.shared(_GATE, ToolGate).turn(exclusive=self.tool.exclusive):
             return await self._answer(call, ctx, permission, approve)
 
+    def context(self, ctx: RunContext[Any], call: ToolCall) -> ToolContext[Any]:
+        """Give what the tool sees of the run."""
+        return tool_context(ctx, call, self._session_id)
+
     async def _answer(
         self,
         call: ToolCall,
@@ -156,14 +170,19 @@ class ToolNode:
     ) -> Message:
         told = begin_call(call, ctx)
         try:
+            phases = None if self._phases is None else await self._phases.of(ctx)
+            if phases is not None:
+                await phases.before_tool(call)
             result = await answer_call(
                 self.tool,
                 call,
-                tool_context(ctx, call),
+                self.context(ctx, call),
                 permission=permission,
                 timeout=self._timeout,
                 approve=approve,
             )
+            if phases is not None:
+                await phases.after_tool(call, result)
         except Exception as error:
             if told is not None:
                 ctx.emit("tool.call.completed", {**told, "error": f"{type(error).__name__}: {error}"})

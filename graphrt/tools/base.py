@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -78,6 +78,11 @@ class ToolContext(Generic[Deps]):
     """The same when the call is made again after a failure or a crash, and different for every other call."""
     emit: Callable[[str, Mapping[str, Any]], object] = _say_nothing
     """Tell the run's readers of something: ``emit("custom.progress", {"done": 3})``; from any thread."""
+    budget: Any = None
+    """What the run may still use, a ``BudgetTracker``; None without a budget."""
+    resource: Callable[..., Awaitable[Any]] | None = field(default=None, repr=False)
+    """``await resource(key, opening)`` gives what the run keeps open until it is over, as ``RunContext.resource``
+    does; None outside a run."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from graphrt.graph import END, START, NodeState, RunContext, RunEvent, Workflow
 from graphrt.llm import InferenceRequest, OpenAIProvider
 from graphrt.messages import LLMResponse, Message
-from graphrt.nodes import AgentNode, ResolvedAgent, compile_agent
+from graphrt.nodes import AgentNode, AgentParts, compile_agent
 from graphrt.telemetry import Telemetry
 from graphrt.tools import function_tool
 
@@ -121,7 +121,7 @@ async def test_tool_call_has_arguments_that_fit_and_its_result_goes_back(
         first = ctx.step.round == 1
         return replace(request, params={**request.params, "tool_choice": GATE}) if first else request
 
-    agent = ResolvedAgent(
+    agent = AgentParts(
         "traveller",
         provider,
         tools=[gate_of],
