@@ -13,8 +13,15 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "END",
     "START",
+    "Agent",
+    "AgentBuilder",
     "AgentConfig",
+    "AgentError",
     "AgentNode",
+    "AgentRuntime",
+    "AgentRuntimeBuilder",
+    "AgentSession",
+    "AgentSpec",
     "Ask",
     "Budget",
     "CompiledGraph",
@@ -26,11 +33,15 @@ __all__ = [
     "HookEvent",
     "HookExecutor",
     "InvalidTransitionError",
+    "JsonPlanParser",
     "LLMProvider",
     "LimitExceededError",
     "LlmError",
     "Message",
+    "ModelSpec",
     "OpenAIProvider",
+    "Plan",
+    "Plugin",
     "RateLimit",
     "Reduce",
     "RetryPolicy",
@@ -38,7 +49,11 @@ __all__ = [
     "RunContext",
     "RunEvent",
     "RunResult",
+    "Session",
+    "SessionTaskAgent",
+    "SimpleAgent",
     "StateConflictError",
+    "Step",
     "ToolError",
     "ToolRegistry",
     "Update",
@@ -51,8 +66,21 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from graphrt.agent import (
+        Agent,
+        AgentBuilder,
+        AgentRuntime,
+        AgentSession,
+        JsonPlanParser,
+        Plan,
+        Session,
+        SessionTaskAgent,
+        SimpleAgent,
+        Step,
+    )
     from graphrt.config import AgentConfig
     from graphrt.errors import (
+        AgentError,
         ConfigError,
         GraphError,
         GraphrtError,
@@ -80,7 +108,9 @@ if TYPE_CHECKING:
     from graphrt.llm import LLMProvider, OpenAIProvider, retrying, with_fallback
     from graphrt.messages import Message
     from graphrt.nodes import AgentNode, Ask
+    from graphrt.plugins import Plugin
     from graphrt.policies import Budget, RateLimit, RetryPolicy
+    from graphrt.registry import AgentRuntimeBuilder, AgentSpec, ModelSpec
     from graphrt.telemetry import configure_tracing
     from graphrt.tools import ToolRegistry, function_tool
 
@@ -90,8 +120,21 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "graphrt.agent": (
+                "Agent",
+                "AgentBuilder",
+                "AgentRuntime",
+                "AgentSession",
+                "JsonPlanParser",
+                "Plan",
+                "Session",
+                "SessionTaskAgent",
+                "SimpleAgent",
+                "Step",
+            ),
             "graphrt.config": ("AgentConfig",),
             "graphrt.errors": (
+                "AgentError",
                 "ConfigError",
                 "GraphError",
                 "GraphTypeError",
@@ -119,7 +162,9 @@ if not TYPE_CHECKING:
             "graphrt.llm": ("LLMProvider", "OpenAIProvider", "retrying", "with_fallback"),
             "graphrt.messages": ("Message",),
             "graphrt.nodes": ("AgentNode", "Ask"),
+            "graphrt.plugins": ("Plugin",),
             "graphrt.policies": ("Budget", "RateLimit", "RetryPolicy"),
+            "graphrt.registry": ("AgentRuntimeBuilder", "AgentSpec", "ModelSpec"),
             "graphrt.telemetry": ("configure_tracing",),
             "graphrt.tools": ("ToolRegistry", "function_tool"),
         },

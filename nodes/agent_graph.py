@@ -192,7 +192,7 @@ class _Plan:
             session_id=agent.session_id,
         )
         last = agent.max_rounds if agent.on_limit == "answer" and self.tools else None
-        return SpeakingNode(node, self.state, structured=self.form is not None, last_round=last, phases=self.phases)
+        return SpeakingNode(node, self.state, form=self.form, last_round=last, phases=self.phases)
 
     def _add_tools(self, graph: Workflow) -> None:
         """Add one round's calls: a scope for each, its tool, and the way back."""

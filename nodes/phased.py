@@ -66,5 +66,7 @@ class Phases:
         if decision is None:
             return None
         if decision.result is None:
-            raise HookBlockedError(decision.reason or "", event="tool_gate", hook=f"gate of plugin {decision.plugin_id}")
+            raise HookBlockedError(
+                decision.reason or "", event="tool_gate", hook=f"gate of plugin {decision.plugin_id}"
+            )
         return settled(call, decision.result.text, decision.result.kind)

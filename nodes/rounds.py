@@ -40,7 +40,7 @@ class SpeakingNode:
         model: InferenceNode,
         state: type[AgentState],
         *,
-        structured: bool,
+        form: OutputFormat | None,
         last_round: int | None,
         phases: Phases | None = None,
     ) -> None:
@@ -49,17 +49,18 @@ class SpeakingNode:
         Args:
             model: The node.
             state: The graph's state.
-            structured: Keep a reply of which the provider says that it is not of the form asked for.
+            form: The form of the answer: then a reply of which the provider says that it is not of it is kept.
             last_round: The round in which no tools are offered; None for no such round.
             phases: Plugins that act before and after the model is asked.
         """
         self._model = model
-        self._structured = structured
+        self._form = form
         self._last_round = last_round
         self._phases = phases
         messages = Param("messages", Prompt | None)
         before = (_ERROR,) if isinstance(model, FallbackNode) else ()
-        self.signature = NodeSignature((*before, messages, Param("state", state)), LLMResponse)
+        gives = LLMResponse if form is None else form.reply_type
+        self.signature = NodeSignature((*before, messages, Param("state", state)), gives)
         self.name = model.name
         self.kind = model.kind
 
@@ -78,13 +79,15 @@ class SpeakingNode:
                 (*state.messages, *new),
                 ctx,
                 with_tools=not last,
-                keep_misfits=self._structured,
+                keep_misfits=self._form is not None,
                 phases=None if self._phases is None else await self._phases.of(ctx),
             )
         except Exception as error:
             if "error" in inputs:
                 note_before(error, inputs["error"])
             raise
+        if self._form is not None:
+            response = self._form.typed(response)
         wrote: dict[str, Any] = {"given": len(new)} if new else {}
         if last:
             wrote["cut_short"] = True

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 
 from graphrt.graph.signature import MISSING
-
-if TYPE_CHECKING:
-    from graphrt.messages import LLMResponse
+from graphrt.messages import LLMResponse
 
 _MOST = 5  # complaints in one message
 
@@ -30,6 +28,14 @@ class OutputFormat:
         self.model: type[BaseModel] = output if self._is_model else create_model("Answer", answer=(output, ...))
         """What `response_format` is."""
         self._bare: TypeAdapter[Any] | None = None if self._is_model else TypeAdapter(output)
+        parsed: Any = self.model | None
+        self.reply_type = create_model("Reply", __base__=LLMResponse, parsed=(parsed, None))
+        """The class of replies: what is read already is of its own type there, so that it can be stored."""
+
+    def typed(self, response: LLMResponse) -> LLMResponse:
+        """Give a reply as one of `reply_type`; what a provider has read that is not of the type is left out."""
+        parsed = response.parsed if isinstance(response.parsed, self.model) else None
+        return self.reply_type.model_construct(**{**vars(response), "parsed": parsed})
 
     def read(self, response: LLMResponse) -> Any:
         """Give the value in a reply.

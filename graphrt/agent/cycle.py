@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from graphrt.agent.history import without_dangling
 from graphrt.agent.registered import prompt_of
 from graphrt.agent.session_state import Session
-from graphrt.agent.turn import outcome_of, with_retry_hooks
+from graphrt.agent.turn import outcome_of
 from graphrt.errors import AgentError
 from graphrt.registry.running import RunScope, new_run_id, run_resolved
 
@@ -49,9 +49,15 @@ class AgentCycle:
             prompt = await prompt_of(agent, bundle.config, Session(run_id, list(messages)))
             registries = bundle.to_registry_set(agent)
             result = await run_resolved(
-                with_retry_hooks(resolve(registries, agent.name), bundle.hook_executor),
+                resolve(registries, agent.name),
                 without_dangling(messages),
-                scope=RunScope(bundle.config, registries, telemetry=self._telemetry, on_ask=self._on_ask),
+                scope=RunScope(
+                    bundle.config,
+                    registries,
+                    telemetry=self._telemetry,
+                    on_ask=self._on_ask,
+                    hooks=bundle.hook_executor,
+                ),
                 run_id=run_id,
                 timeout=bundle.config.timeout_seconds,
                 system_prompt=prompt or "",

@@ -65,12 +65,18 @@ def refuse_ledger(ledger: object) -> None:
 
 
 def telemetry_of(tracer_provider: Any) -> Telemetry | None:
-    """Give what sends spans to a tracer provider; None, the global one, without one."""
+    """Give what sends spans to a tracer provider; None, the global one, without one.
+
+    A `Telemetry` is taken as it is.
+
+    Raises:
+        ConfigError: It is neither.
+    """
     if tracer_provider is None:
         return None
     from graphrt.telemetry import Telemetry
 
-    return Telemetry(tracer_provider)
+    return tracer_provider if isinstance(tracer_provider, Telemetry) else Telemetry(tracer_provider)
 
 
 def registry_of(tools: Iterable[Tool | Callable[..., Any]] | ToolRegistry) -> ToolRegistry:

@@ -18,7 +18,7 @@ from graphrt.agent.registered import (
 from graphrt.agent.run_request import RunRequest
 from graphrt.agent.session import AgentSession, check_max_turns
 from graphrt.agent.session_state import Session
-from graphrt.agent.turn import Assembled, Turn, TurnSetting, notice_of, tell_of_failure, with_retry_hooks
+from graphrt.agent.turn import Assembled, Turn, TurnSetting, notice_of, tell_of_failure
 from graphrt.agent.watching import AgentRunStream
 from graphrt.config import AgentConfig
 from graphrt.errors import AgentError, ConfigError, LimitExceededError, ResolveError
@@ -99,7 +99,7 @@ class AgentRuntime:
             provider: Whom to ask.
             config: The agent: its prompt, model and limits.
             tools: Tools, functions to make some of, or a registry.
-            tracer_provider: Where spans go.
+            tracer_provider: Where spans go: a tracer provider, or a `Telemetry`, which also says what they hold.
             ledger: None: runs are not recorded.
             hook_executor: Who is told of turns, requests and errors.
             system_prompt_builder: Makes the prompt of each turn, in the place of the config's.
@@ -161,13 +161,14 @@ class AgentRuntime:
         resolved = resolve(self._registries, request.agent_id)
         prompt = await self._prompt_of_run(request.agent_id, Session(run_id, messages))
         result = await run_resolved(
-            with_retry_hooks(resolved, self._hooks),
+            resolved,
             messages,
             scope=RunScope(
                 self._config,
                 self._registries,
                 telemetry=self._telemetry,
                 on_ask=on_ask or self._questions.of(run_id),
+                hooks=self._hooks,
             ),
             run_id=run_id,
             deps=deps,

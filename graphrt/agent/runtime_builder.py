@@ -120,7 +120,7 @@ class AgentRuntimeBuilder:
         return self
 
     def with_tracer_provider(self, tracer_provider: Any) -> Self:
-        """Set where spans go."""
+        """Set where spans go: a tracer provider, or a `Telemetry`, which also says what they hold."""
         self._tracer_provider = tracer_provider
         return self
 

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from graphrt.clock import Clock
     from graphrt.graph.protocols import Question
     from graphrt.messages import ChatResponse, Message
+    from graphrt.registry import RegistrySet
     from graphrt.telemetry import Telemetry
+    from graphrt.tools.base import Tool
 
 __all__ = ["AgentSession", "Session"]
 
@@ -235,10 +237,12 @@ class AgentSession:
         registries = self._registries(agent)
         return Assembled(resolve(registries, agent.name), registries, prompt)
 
-    def _registries(self, agent: Agent) -> Any:
-        from graphrt.memory.tools import session_memory_tools
+    def _registries(self, agent: Agent) -> RegistrySet:
+        tools: Sequence[Tool] = ()
+        if self._memory_tools:
+            from graphrt.memory.tools import session_memory_tools
 
-        tools = session_memory_tools(self.session_memory) if self._memory_tools else []
+            tools = session_memory_tools(self.session_memory)
         if isinstance(agent, RegisteredAgent):
             return agent.world(tools)
         return self._bundle.to_registry_set(agent, tools=tools)

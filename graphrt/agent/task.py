@@ -83,6 +83,7 @@ class SessionTaskAgent(TaskAgent):
         failure_policy: FailurePolicy = FailurePolicy.STOP,
         skip_if: SkipIf | None = None,
         planning_prompt: str = DEFAULT_PLANNING_PROMPT,
+        planning_params: Mapping[str, Any] | None = None,
     ) -> None:
         """Take the session and the parser, of which there is no default.
 
@@ -92,6 +93,8 @@ class SessionTaskAgent(TaskAgent):
             failure_policy: What becomes of the steps that have not been started when a step fails.
             skip_if: A function of a step, async or not; True skips it.
             planning_prompt: What the planner is told, before the parser's instructions.
+            planning_params: Further parameters of the planner's request, such as a `response_format`, where the
+                provider takes one: a small model then writes the form it is asked for.
 
         Raises:
             ConfigError: The parser or the failure policy is none.
@@ -106,6 +109,7 @@ class SessionTaskAgent(TaskAgent):
         self.failure_policy = policy_of(failure_policy)
         self.skip_if = skip_if
         self.planning_prompt = planning_prompt
+        self.planning_params = dict(planning_params or {})
 
     async def run(self, goal: str) -> Plan:
         """Ask the session's model for a plan, and carry it out.
@@ -148,7 +152,7 @@ class SessionTaskAgent(TaskAgent):
         """Ask for the plan, as a run of one node."""
         session = self.session
         graph = Workflow("planning")
-        graph.add(_PlannerNode(session, self._system_prompt()))
+        graph.add(_PlannerNode(session, self._system_prompt(), self.planning_params))
         graph.chain(START, "planner", END)
         seconds = session.bundle.config.timeout_seconds
         result = await graph.run(goal, timeout=seconds, check=False, telemetry=session.telemetry)
@@ -186,13 +190,13 @@ class SessionTaskAgent(TaskAgent):
 class _PlannerNode(InferenceNode):
     """Asks for the plan, with the hooks that stand around every request of the session."""
 
-    def __init__(self, session: TaskSession, system_prompt: str) -> None:
+    def __init__(self, session: TaskSession, system_prompt: str, params: Mapping[str, Any]) -> None:
         bundle, config = session.bundle, session.bundle.config
         super().__init__(
             "planner",
             model=(bundle.provider, model_name(bundle.provider, config)),
             system_prompt=system_prompt,
-            params={"temperature": config.temperature, "max_tokens": config.max_tokens},
+            params={"temperature": config.temperature, "max_tokens": config.max_tokens, **params},
             prepare=self._before,
             on_usage=session.cost_so_far.add,
             session_id=session.session_id,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -18,7 +18,6 @@ from graphrt.config import DEFAULT_LIMIT_REPLY
 from graphrt.errors import AgentError, LimitExceededError, OtherAgentError
 from graphrt.graph.states import RunStatus, Termination, TerminationKind
 from graphrt.hooks import HookContext, HookEvent, HookResult
-from graphrt.llm.retries import RetryingExecutor
 from graphrt.messages import ChatResponse, Message
 from graphrt.nodes.conversation import as_messages
 from graphrt.notes import add_note
@@ -188,9 +187,10 @@ class Turn:
             params=setting.params,
             session_id=session.id,
             on_usage=setting.on_usage,
+            hooks=setting.hooks,
         )
         return await run_resolved(
-            with_retry_hooks(assembled.resolved, setting.hooks),
+            assembled.resolved,
             [*history, Message.user(self.text)],
             scope=scope,
             run_id=self.run_id,
@@ -201,9 +201,19 @@ class Turn:
         )
 
     def _make_phases(self, resolved: ResolvedAgent) -> PhaseRuntime:
-        from graphrt.agent.plugin_side import TurnPhases
+        from graphrt.plugins import PhaseRuntime
 
-        self._phases = TurnPhases(resolved, self.session, self.setting.on_usage)
+        spec, session = resolved.spec, self.session
+        self._phases = PhaseRuntime(
+            resolved.env,
+            spec=spec,
+            agent_id=spec.id,
+            session_id=session.id,
+            turn_index=session.turn_index,
+            active=spec.active_hook_filter,
+            state=session.state,
+            on_usage=self.setting.on_usage,
+        )
         return self._phases
 
     # ------------------------------------------------------------ limits
@@ -227,7 +237,9 @@ class Turn:
         if history is None:
             history = without_dangling(as_messages(self.session.messages))
         said = [Message.user(self.text)]
-        if run is not None and limit.limit != TIMEOUT:
+        if limit.limit == TIMEOUT:
+            self._phases = None  # what plugins noted of the run goes with it
+        elif run is not None:
             said = _said(run.messages, len(history))
         notice = Message.assistant(response.content)
         return response, [*history, *said, *([] if says_nothing(notice) else [notice])]
@@ -336,17 +348,6 @@ async def tell_of_failure(
 def _said(messages: list[Message], given: int) -> list[Message]:
     """Give what a run has added to the messages it was given, less replies that say nothing."""
     return [each for each in messages[given:] if not says_nothing(each)]
-
-
-def with_retry_hooks(resolved: ResolvedAgent, hooks: HookExecutor | None) -> ResolvedAgent:
-    """Have the hooks on retries called, where the agent retries and has none of its own."""
-    executor = resolved.executor
-    if hooks is None or not isinstance(executor, RetryingExecutor) or executor.hooks is not None:
-        return resolved
-    told = RetryingExecutor(
-        executor.inner, executor.policy, fallbacks=executor.fallbacks, accept=executor.accept, hooks=hooks
-    )
-    return replace(resolved, executor=told)
 
 
 def _describe(span: CurrentSpan | None, response: ChatResponse) -> None:

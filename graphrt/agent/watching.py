@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 import anyio
 
 from graphrt.errors import GraphError
+from graphrt.graph.scheduler.stream import BUFFER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,10 +38,13 @@ class Watched(Generic[T]):
         self._begin = begin
         self._questions = questions
         self._events: deque[RunEvent] = deque()
+        self.dropped = 0
+        """Oldest events given up because nobody had begun to read when the buffer was full."""
         self._arrived: anyio.Event | None = None
         self._over: anyio.Event
         self._tasks: TaskGroup | None = None
         self._read = False
+        self._waited = False
         self._ended = False
         self._seen = False
         self._value: list[T] = []
@@ -85,6 +89,11 @@ class Watched(Generic[T]):
             self._wake()
 
     def _tell(self, event: RunEvent) -> None:
+        if self._waited:
+            return
+        if not self._read and len(self._events) >= BUFFER:
+            self._events.popleft()
+            self.dropped += 1
         self._events.append(event)
         self._wake()
 
@@ -138,6 +147,8 @@ class Watched(Generic[T]):
         """Wait for the end without reading the events, and give the outcome; raises what it ended with."""
         if self._tasks is None:
             raise self._not_started()
+        self._waited = True
+        self._events.clear()
         await self._over.wait()
         return self._outcome()
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -53,6 +53,11 @@ class RunView(Protocol):
     @property
     def deps(self) -> Any:
         """What the caller gave the run as `deps=`."""
+        ...
+
+    @property
+    def budget(self) -> Any:
+        """What the run may still use, a `BudgetTracker`; None without a budget."""
         ...
 
     def emit(self, type: str, data: Mapping[str, Any] | None = None) -> None:
@@ -149,3 +154,23 @@ def name_of(hook: object) -> str:
         hook = hook.func
     name: str = getattr(hook, "__qualname__", type(hook).__qualname__)
     return name
+
+
+class _CountedRun:
+    """A run of which one more is told what is used."""
+
+    def __init__(self, run: RunView, on_usage: Callable[[TokenUsage | None], None]) -> None:
+        self._run = run
+        self._on_usage = on_usage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._run, name)
+
+    def record_usage(self, usage: TokenUsage | None) -> None:
+        self._run.record_usage(usage)
+        self._on_usage(usage)
+
+
+def counted(run: RunView, on_usage: Callable[[TokenUsage | None], None]) -> RunView:
+    """Give the run as one of which *on_usage* is told what is used, too."""
+    return cast("RunView", _CountedRun(run, on_usage))

@@ -13,14 +13,14 @@ import anyio
 from graphrt.errors import StateError
 from graphrt.plugins.dispatch import FAILED_ACTIONS, MAX_ACTIONS, PhaseDispatcher
 from graphrt.plugins.loop_actions import NO_CHANGES, LoopChanges, take_changes, tool_name
-from graphrt.plugins.phases import GateDecision, Phase, PhaseContext, settle
+from graphrt.plugins.phases import GateDecision, Phase, PhaseContext, counted, settle
 from graphrt.plugins.state import RESERVED, Snapshot, StateCommand, StateStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from graphrt.llm.executor import InferenceRequest
-    from graphrt.messages import LLMResponse, ToolCall
+    from graphrt.messages import LLMResponse, TokenUsage, ToolCall
     from graphrt.plugins.dispatch import Tell
     from graphrt.plugins.env import ExecutionEnv
     from graphrt.plugins.phases import RunView
@@ -66,6 +66,7 @@ class PhaseRuntime:
         active: Iterable[str] = frozenset(),
         state: Mapping[str, Any] | None = None,
         max_actions: int = MAX_ACTIONS,
+        on_usage: Callable[[TokenUsage | None], None] | None = None,
     ) -> None:
         """Take what acts, and for whom.
 
@@ -79,6 +80,7 @@ class PhaseRuntime:
             state: Values to start with, such as the session kept from its last turn. Values whose keys no plugin
                 declares are kept for the plugin that does.
             max_actions: How often in one phase actions may lead to more actions.
+            on_usage: Told what the plugins' own calls of models use, besides the run.
         """
         self._env = env
         self._spec = spec
@@ -88,6 +90,7 @@ class PhaseRuntime:
         self._active = frozenset(active)
         self._given = dict(state or {})
         self._max_actions = max_actions
+        self._on_usage = on_usage
         self._transforms: tuple[TaggedRequestTransform, ...] = tuple(
             each
             for each in env.request_transforms
@@ -115,6 +118,8 @@ class PhaseRuntime:
     async def _open(self, run: RunView) -> AsyncIterator[Self]:
         if self._opened is not None:
             raise StateError("the plugins of a run are activated again", hint="make a PhaseRuntime for each run")
+        if self._on_usage is not None:
+            run = counted(run, self._on_usage)
         store = self._store = self._new_store()
         dispatcher = PhaseDispatcher(self._env, store, active=self._active, max_actions=self._max_actions)
         self._opened = (dispatcher, store, run)

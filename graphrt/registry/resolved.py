@@ -75,7 +75,7 @@ class ResolvedAgent:
             params=_params(config, params),
             permission=self.permission,
             cost_of=self.model.cost_of,
-            phases=phases or (lambda: self._phases(session_id)),
+            phases=phases or (lambda: self._phases(session_id, on_usage)),
             on_usage=on_usage,
             session_id=session_id,
             hooks=hooks,
@@ -86,10 +86,15 @@ class ResolvedAgent:
         limits = [self.spec.max_rounds, self.env.round_limit, None if config is None else config.max_rounds]
         return min(limit for limit in limits if limit is not None)
 
-    def _phases(self, session_id: str | None) -> PhaseRuntime:
+    def _phases(self, session_id: str | None, on_usage: Callable[[TokenUsage | None], None] | None) -> PhaseRuntime:
         spec = self.spec
         return PhaseRuntime(
-            self.env, spec=spec, agent_id=spec.id, session_id=session_id, active=spec.active_hook_filter
+            self.env,
+            spec=spec,
+            agent_id=spec.id,
+            session_id=session_id,
+            active=spec.active_hook_filter,
+            on_usage=on_usage,
         )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from graphrt.graph.protocols import Question, RunEvent
     from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.graph.scheduler.result import RunResult
+    from graphrt.hooks import HookExecutor
     from graphrt.messages import Message, TokenUsage
     from graphrt.plugins import PhaseRuntime
     from graphrt.policies import Budget
@@ -56,6 +57,8 @@ class RunScope:
     session_id: str | None = None
     on_usage: Callable[[TokenUsage | None], None] | None = None
     """Told once of each reply of a model, in any of the runs."""
+    hooks: HookExecutor | None = None
+    """Their `ON_RETRY` hooks are called, in any of the runs."""
     called_by: CalledBy | None = None
     """The call that the agent answers; None for the outermost."""
 
@@ -106,6 +109,7 @@ def compile_resolved(
         phases=phases,
         on_usage=scope.on_usage,
         session_id=scope.session_id,
+        hooks=scope.hooks,
     )
     return compile_agent(parts)
 
@@ -180,6 +184,7 @@ def _phases(
             turn_index=turn_index,
             active=spec.active_hook_filter,
             state=state,
+            on_usage=scope.on_usage,
         )
 
     return make

@@ -6,6 +6,7 @@ import gc
 import threading
 from types import CoroutineType
 
+from graphrt.agent.watching import Watched
 from graphrt.graph.scheduler.clocks import Clocks
 from graphrt.graph.scheduler.resources import _Resource
 from graphrt.graph.scheduler.run import GraphScheduler
@@ -19,6 +20,7 @@ _CODES = frozenset(
         Clocks._watch,
         Clocks._until,
         RunStream._drive,
+        Watched._drive,
         _Resource.own,
     )
 )

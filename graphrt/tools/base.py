@@ -97,9 +97,12 @@ class ToolResult:
     """The exception behind an error, for spans and logs; the model sees ``error_message`` only."""
 
     @classmethod
-    def success(cls, data: Any = None) -> ToolResult:
-        """Make the result of a call that worked."""
-        return cls(data=data)
+    def success(cls, data: Any = None, *, text: str | None = None) -> ToolResult:
+        """Make the result of a call that worked; *text* is what the model reads in the place of the data's own."""
+        result = cls(data=data)
+        if text is not None:
+            result.__dict__["_text"] = clean_text(text)
+        return result
 
     @classmethod
     def error(

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, TextIO, TypeAlias, TypedDict
 from urllib.parse import unquote
 
 from graphrt.errors import ConfigError, ToolError, ToolErrorKind
-from graphrt.messages import clean_text
 from graphrt.tools.base import Tool, ToolContext, ToolDescriptor, ToolResult
 from graphrt.tools.mcp_connection import HttpTransport, McpConnection, StdioTransport
 from graphrt.tools.schema import validator_for
@@ -380,10 +379,7 @@ def _result(reply: CallToolResult) -> ToolResult:
     if reply.is_error:
         return ToolResult.error(text or "the tool failed, and did not say why")
     structured = reply.structured_content
-    result = ToolResult.success(text if structured is None else structured)
-    if text:
-        result.__dict__["_text"] = clean_text(text)  # where a result keeps the text that it makes of its data
-    return result
+    return ToolResult.success(text if structured is None else structured, text=text or None)
 
 
 def _in_words(block: ContentBlock) -> str:

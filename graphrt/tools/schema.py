@@ -115,6 +115,13 @@ def signature_of(
         hint = _resolve(fn, parameter, tool_id, {context.__name__: context}, namespace)
         # Fields are numbered and have an alias: a parameter may have a name that no field may, such as json.
         field = None if _is_context(hint, context) else f"field{len(fields)}"
+        if getattr(get_origin(hint) or hint, "__graphrt_context__", False):
+            raise ToolError(
+                f"parameter {parameter.name!r} of tool {tool_id!r} is a node's context, and a tool has its own",
+                ToolErrorKind.REGISTRATION,
+                tool_id,
+                hint=f"annotate it with {context.__name__}",
+            )
         default = parameter.default
         if isinstance(default, FieldInfo):
             hint, default = Annotated[hint, default], inspect.Parameter.empty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import anyio
@@ -14,7 +15,7 @@ from graphrt.errors import AgentError, AgentLlmError, HookBlockedError, LlmError
 from graphrt.hooks import HookContext, HookResult
 from graphrt.llm import LlmCycle, ScriptedProvider
 from graphrt.messages import Message, Role
-from tests.agent.helpers import add, asks, bundle_of, call, session_of, texts
+from tests.agent.helpers import add, asks, bundle_of, call, is_paired, session_of, texts
 from tests.engine.helpers import FAKE_TIME, yield_often
 
 pytestmark = pytest.mark.anyio
@@ -118,6 +119,34 @@ async def test_a_long_wait_in_the_queue_takes_no_time_of_the_turn() -> None:
         for n in range(3):
             tasks.start_soon(session.submit_turn, str(n))
     assert session.turn_index == 3
+
+
+async def test_a_turn_may_be_cancelled_at_any_moment() -> None:
+    """B-037, B-039."""
+    finished = cancelled = 0
+    for moment in range(120):
+        hooks = HookExecutor()
+        for event in HookEvent:
+            hooks.register(event, slowly)
+        session, provider = session_of(["one", asks(call("1", a=1, b=2)), "two"], add, hooks=hooks)
+        await session.submit_turn("a")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.submit_turn, "b")
+            await yield_often(moment)
+            tasks.cancel_scope.cancel()
+        assert is_paired(session.messages)
+        whole = session.turn_index == 2
+        assert len(session.messages) == (6 if whole else 2)
+        finished, cancelled = finished + whole, cancelled + (not whole)
+        provider._script = deque(["three"])
+        with anyio.fail_after(5):
+            assert (await session.submit_turn("c")).content == "three"
+    assert finished
+    assert cancelled > 10
+
+
+async def slowly(ctx: HookContext) -> None:
+    await yield_often(1)
 
 
 # --- a cycle without a session -----------------------------------------------------------------------------

@@ -134,6 +134,14 @@ async def test_runtimes_export_to_their_own_provider_only() -> None:
     assert not trace_ids(mine) & trace_ids(others)
 
 
+async def test_a_runtime_takes_a_telemetry_as_well() -> None:
+    collected = Collected(capture_content=True)
+    runtime = AgentRuntime.from_provider(ScriptedProvider(["hello"]), tracer_provider=collected.telemetry)
+    await runtime.process("secret", Session("s"))
+    (turn,) = collected.of_kind("turn")
+    assert "secret" in map(str, attributes(turn).values())
+
+
 async def test_without_a_tracer_provider_a_turn_works() -> None:
     """AC-C17."""
     session, _ = session_of(["one"])

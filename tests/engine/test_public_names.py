@@ -20,14 +20,19 @@ from graphrt import END, START, GraphError, Workflow
 ROOT = Path(__file__).parents[2]
 PUBLIC = [
     "graphrt",
+    "graphrt.agent",
     "graphrt.config",
     "graphrt.errors",
     "graphrt.graph",
     "graphrt.hooks",
     "graphrt.llm",
+    "graphrt.memory",
     "graphrt.messages",
     "graphrt.nodes",
+    "graphrt.plugins",
     "graphrt.policies",
+    "graphrt.registry",
+    "graphrt.telemetry",
     "graphrt.testing",
     "graphrt.tools",
 ]
@@ -35,8 +40,9 @@ PUBLIC = [
 
 NAMED = {
     "graphrt": "Workflow START END CompiledGraph RunContext RunResult RunEvent RetryPolicy RateLimit Budget Update "
-    "Reduce Failure Ask AgentNode AgentConfig LLMProvider OpenAIProvider Message ToolRegistry function_tool "
-    "HookEvent HookExecutor retrying with_fallback",
+    "Reduce Failure Ask AgentNode Agent SimpleAgent AgentBuilder AgentConfig AgentSession Session AgentRuntime "
+    "AgentRuntimeBuilder AgentSpec ModelSpec Plan Step SessionTaskAgent JsonPlanParser LLMProvider OpenAIProvider "
+    "Message ToolRegistry function_tool HookEvent HookExecutor Plugin configure_tracing retrying with_fallback",
     "graphrt.errors": "GraphrtError LlmError LlmErrorKind ToolError MemoryStoreError AgentError AgentErrorKind "
     "AgentLlmError AgentToolError AgentMemoryError PlanParseError HookBlockedError LimitExceededError ConfigError "
     "OtherAgentError ResolveError AgentNotFoundError ModelNotFoundError ProviderNotFoundError PluginNotFoundError "
@@ -45,15 +51,28 @@ NAMED = {
     "graphrt.messages": "Role Message ToolCall TokenUsage LLMResponse ChatResponse",
     "graphrt.config": "AgentConfig CompactConfig ContextPolicy RetryConfig",
     "graphrt.llm": "LLMProvider OpenAIProvider ScriptedProvider InferenceRequest LLMDelta LLMExecutor "
-    "ProviderExecutor RetryingExecutor retrying with_fallback CostTracker",
+    "ProviderExecutor RetryingExecutor retrying with_fallback CostTracker LlmCycle",
     "graphrt.hooks": "HookEvent HookContext HookResult HookExecutor",
     "graphrt.tools": "Tool ToolDescriptor ToolDefinition ToolContext ToolResult function_tool ToolRegistry "
-    "PermissionChecker SequentialToolExecutor ParallelToolExecutor",
+    "PermissionChecker SequentialToolExecutor ParallelToolExecutor RetrieveTool AgentTool",
+    "graphrt.memory": "MemoryStore InMemoryStore MemoryRetriever KnowledgeStore ConversationMemory SessionMemory",
+    "graphrt.agent": "GatewayMessage SystemPromptBuilder Agent SimpleAgent RuntimeBundle AgentBuilder Session "
+    "AgentSession Plan Step StepState StepStatus PlanParser JsonPlanParser TaskAgent SessionTaskAgent FailurePolicy "
+    "AgentRuntime RunRequest RunResult",
+    "graphrt.registry": "AgentSpec ModelSpec RemoteEndpoint AgentSpecRegistry ModelRegistry ProviderRegistry "
+    "PluginSource MapAgentSpecRegistry MapModelRegistry MapProviderRegistry MapPluginSource RegistrySet resolve "
+    "ResolvedAgent AgentRuntimeBuilder",
+    "graphrt.plugins": "GateDecision Plugin PluginDescriptor PluginRegistrar ConfigSchema Phase PhaseContext StateKey "
+    "MergeStrategy StateStore Snapshot StateCommand ExecutionEnv TaggedPhaseHook TaggedRequestTransform PhaseRuntime "
+    "LoopActionHandlersPlugin MaxRoundsPlugin CompactionPlugin ContextTransformPlugin HookBridgePlugin",
+    "graphrt.telemetry": "Telemetry configure_tracing",
+    "graphrt.testing": "ScriptedProvider FakeClock fake_time EventRecorder SpanRecorder fail delay cut",
     "graphrt.graph": "Node NodeKind NodeState Edge Workflow CompiledGraph GraphScheduler RunContext RunEvent "
     "RunResult RetryPolicy Termination TerminationKind",
-    "graphrt.nodes": "FunctionNode InferenceNode FallbackNode ToolNode AgentNode RouterNode JoinNode GraphNode Ask",
+    "graphrt.nodes": "FunctionNode InferenceNode FallbackNode ToolNode AgentNode PlanStepNode DelegateNode RouterNode "
+    "JoinNode GraphNode Ask compile_agent compile_plan",
 }
-"""Names of the contract that exist so far, by where they are imported from."""
+"""Names of the contract, by where they are imported from."""
 
 
 @pytest.mark.parametrize(
@@ -108,14 +127,16 @@ def test_every_module_has_a_docstring() -> None:
     bare = [
         module.name
         for module in pkgutil.walk_packages(graphrt.__path__, "graphrt.")
-        if not module.name.endswith("__main__") and not importlib.import_module(module.name).__doc__
+        if not module.name.endswith("__main__")
+        and ".migrations." not in module.name  # run by Alembic, and by nobody else
+        and not importlib.import_module(module.name).__doc__
     ]
     assert bare == []
 
 
 def test_first_days_names_are_few() -> None:
-    """What a first day needs, and no more than about 45 names."""
-    assert len(graphrt.__all__) <= 48
+    """What a first day needs: the 42 names of the contract, and the errors people catch."""
+    assert len(graphrt.__all__) <= 55
 
 
 def test_import_of_the_engine_runs_a_graph_without_loading_what_it_does_not_need() -> None:

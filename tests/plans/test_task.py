@@ -186,3 +186,10 @@ async def test_hook_may_refuse_the_planners_request() -> None:
     with pytest.raises(HookBlockedError, match="not today"):
         await agent(session).run("g")
     assert session.bundle.provider.calls == []
+
+
+async def test_parameters_of_the_planner_are_sent_with_its_request_alone() -> None:
+    session = FakeSession(TWO_STEPS)
+    await agent(session, planning_params={"seed": 7, "temperature": 0.0}).run("g")
+    sent = session.bundle.provider.calls[0].kwargs
+    assert (sent["seed"], sent["temperature"]) == (7, 0.0)

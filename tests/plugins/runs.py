@@ -22,6 +22,7 @@ class FakeRun:
 
     run_id = "run-1"
     deps: Any = None
+    budget: Any = None
     traced = True
 
     def __init__(self) -> None:

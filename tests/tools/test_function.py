@@ -446,3 +446,14 @@ def test_schema_that_is_none_is_refused() -> None:
 
         @function_tool(parameters={"type": "objekt"})
         def odd() -> None: ...
+
+
+def test_context_of_a_node_is_refused_with_the_name_of_the_right_one() -> None:
+    from graphrt import RunContext
+
+    async def pay(amount: int, ctx: RunContext[Any]) -> str:
+        return "paid"
+
+    with pytest.raises(ToolError, match="'ctx' of tool 'pay' is a node's context") as caught:
+        function_tool(pay)
+    assert caught.value.hint == "annotate it with ToolContext"
