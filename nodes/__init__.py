@@ -30,6 +30,7 @@ __all__ = [
     "RouterNode",
     "ToolNode",
     "UnknownToolNode",
+    "Wait",
     "compile_agent",
     "compile_plan",
 ]
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from graphrt.nodes.inference import FallbackNode, InferenceNode
     from graphrt.nodes.plan import PlanStepNode, compile_plan
     from graphrt.nodes.tool import ToolNode, UnknownToolNode
+    from graphrt.nodes.wait import Wait
 
 if not TYPE_CHECKING:
     from graphrt._lazy import lazy_names
@@ -62,5 +64,6 @@ if not TYPE_CHECKING:
             "graphrt.nodes.inference": ("FallbackNode", "InferenceNode"),
             "graphrt.nodes.plan": ("PlanStepNode", "compile_plan"),
             "graphrt.nodes.tool": ("ToolNode", "UnknownToolNode"),
+            "graphrt.nodes.wait": ("Wait",),
         },
     )

@@ -15,7 +15,7 @@ from graphrt.nodes.approval import ApprovalNode, ApprovedToolNode, CallNode, Set
 from graphrt.nodes.conversation import Misfit, Prompt, ToolCalls, new_state_class
 from graphrt.nodes.delegate import ApprovedDelegateNode, DelegateNode
 from graphrt.nodes.inference import FallbackNode, InferenceNode, model_retry
-from graphrt.nodes.phased import Phases, SettledCall
+from graphrt.nodes.phased import Phases, SettledCall, is_plugins_own
 from graphrt.nodes.rounds import AnsweringNode, InputCheckNode, ReplyNode, ResultsNode, SpeakingNode
 from graphrt.nodes.structured import output_format
 from graphrt.nodes.tool import ToolNode, UnknownToolNode
@@ -133,6 +133,8 @@ class _Plan:
         self.tools = tools_by_id(resolved)
         self.form = output_format(resolved.output)
         self.retry = model_retry(self.agent.retry)
+        if self.phases is not None and self.retry is not None:
+            self.retry = replace(self.retry, retry_on=_unless_a_plugins(self.retry.retries))
         self.state = new_state_class()
 
     def workflow(self) -> Workflow:
@@ -162,7 +164,7 @@ class _Plan:
         agent = self.agent
         graph.add(self._speaking(InferenceNode, "inference", (agent.executor, agent.model_name)), retry=self.retry)
         names = ["inference"]
-        again = is_recoverable_llm_error if self.retry is None else self.retry.retries
+        again = _unless_a_plugins(is_recoverable_llm_error if self.retry is None else self.retry.retries)
         for index, model in enumerate(agent.fallbacks, start=1):
             name = f"fallback:{model[1] or index}"
             if name in names:
@@ -239,10 +241,19 @@ class _Plan:
         return kind(tool, **options)
 
 
+def _unless_a_plugins(rule: Callable[[Exception], bool]) -> Callable[[Exception], bool]:
+    """Give the rule without errors of plugins: whatever they raise, the model is not asked again for it."""
+
+    def retries(error: Exception) -> bool:
+        return not is_plugins_own(error) and rule(error)
+
+    return retries
+
+
 class _Settled:
     """Stands for the tool of a call that is answered without one; equal to no name."""
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:  # the same in every process: fingerprints are made of it
         return "settled"
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from graphrt.errors import GraphError, GraphTypeError
+from graphrt.errors import GraphError, GraphTypeError, ToolError
 from graphrt.graph.protocols import NodeKind
 from graphrt.graph.signature import NodeSignature, Param
 from graphrt.messages import Message, ToolCall
@@ -35,7 +36,8 @@ class Approval(BaseModel):
     reason: str | None = None
     """Why not; the model reads it."""
     arguments: dict[str, Any] | None = None
-    """Arguments to call the tool with, in the place of the model's."""
+    """Arguments to call the tool with, in the place of all of the model's: they are not merged. Of no account in a
+    denial."""
 
 
 class CallNode:
@@ -126,6 +128,24 @@ class ApprovalNode:
                 hint="answer True, False, or {'approved': ..., 'reason': ..., 'arguments': ...}",
             ) from error
 
+    def check_answer(self, answer: Any) -> None:
+        """Check an answer while the person can still give another.
+
+        Raises:
+            GraphTypeError: It is none, or its arguments do not fit the tool.
+        """
+        approval = self.accept(answer)
+        if not approval.approved or approval.arguments is None:
+            return
+        try:
+            self._tool.check(copy.deepcopy(approval.arguments))
+        except Exception as error:  # a tool's check is the tool's code
+            told = error.message if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+            raise GraphTypeError(
+                f"the arguments of the answer to {self.name!r} do not fit the tool: {told}",
+                hint="give all of its arguments: they take the place of the model's",
+            ) from error
+
     async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> Approval:
         """Refuse: the engine asks, and does not call."""
         raise GraphError(f"node {self.name!r} asks a person, and is not called")
@@ -151,7 +171,7 @@ class ApprovedToolNode(ToolNode):
         async def approve(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> PermissionDecision:
             return PermissionDecision(approval.approved, approval.reason)
 
-        if approval.arguments is None:
+        if approval.arguments is None or not approval.approved:
             return await self.call(call, ctx, approve=approve)
         edited = call.model_copy(update={"arguments": approval.arguments})
         return await self.call(edited, ctx, permission=self._permission, approve=approve)

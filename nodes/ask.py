@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, get_origin, is_typeddict
 from graphrt.errors import GraphError, GraphTypeError
 from graphrt.graph import typecheck
 from graphrt.graph.protocols import NodeKind
-from graphrt.graph.signature import MISSING, NodeSignature, Param, read_signature
+from graphrt.graph.signature import MISSING, NodeSignature, Param
+from graphrt.nodes.given import is_function, parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import FunctionType
 
     from pydantic import TypeAdapter
 
@@ -43,7 +43,7 @@ class Ask:
         self._question = question
         self._answer = answer
         self._adapter: TypeAdapter[Any] | None = None
-        self._params = (_VALUE,) if not _is_function(question) else _parameters(name, question)
+        self._params = (_VALUE,) if not is_function(question) else parameters_of(question, name=name, what="question")
         self._check = None if _is_converted(answer) else typecheck.checker(answer)
 
     @property
@@ -58,7 +58,7 @@ class Ask:
 
     def question_for(self, inputs: Mapping[str, Any]) -> Any:
         """Make the question; raises what its function raises."""
-        return self._question(**inputs) if _is_function(self._question) else self._question
+        return self._question(**inputs) if is_function(self._question) else self._question
 
     def accept(self, answer: Any) -> Any:
         """Check an answer, and convert it where the declared type asks for that.
@@ -104,10 +104,6 @@ class Ask:
         )
 
 
-def _is_function(question: Any) -> bool:
-    return callable(question) and not isinstance(question, type)
-
-
 def _is_converted(answer: Any) -> bool:
     """Whether a plain value is made into one of the type, rather than looked at only."""
     if answer is Any or answer is MISSING:
@@ -116,19 +112,3 @@ def _is_converted(answer: Any) -> bool:
         return True
     model = hasattr(answer, "__pydantic_validator__")
     return model or is_dataclass(answer) or is_typeddict(answer) or issubclass(answer, enum.Enum)
-
-
-def _parameters(name: str, question: FunctionType) -> tuple[Param, ...]:
-    signature = read_signature(question, name=name)
-    if not signature.is_sync:
-        raise GraphError(
-            f"the question of {name!r} is made by a function that is async or yields",
-            hint="let a node before it do the work, and the question take its value",
-        )
-    contexts = [param.name for param in signature.params if param.is_context]
-    if contexts:
-        raise GraphError(
-            f"the question of {name!r} takes the run's context, as {contexts[0]!r}",
-            hint="a question is made of values alone: let a node before it read the context",
-        )
-    return signature.params

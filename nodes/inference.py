@@ -16,6 +16,7 @@ from graphrt.llm.executor import InferenceRequest, LLMExecutor, ProviderExecutor
 from graphrt.llm.provider import LLMProvider, close_stream
 from graphrt.messages import LLMResponse, Message
 from graphrt.nodes.conversation import Prompt, as_messages
+from graphrt.nodes.phased import plugins_own
 from graphrt.nodes.spending import CostOf, Spending
 from graphrt.telemetry import conventions as names
 
@@ -176,7 +177,9 @@ class InferenceNode:
             prepared = self._prepare(request, ctx)
             request = await prepared if inspect.isawaitable(prepared) else prepared
         if phases is not None:
-            request = await phases.prepare(request, round=ctx.step.round)
+            _announce(request, request.model or self._own_model, ctx)  # for a request that a plugin refuses
+            with plugins_own():
+                request = await phases.prepare(request, round=ctx.step.round)
         call = _Call(self._executor, request, ctx, self._on_usage)
         if ctx.budget is not None:
             call.spend(Spending(ctx.budget, request.params.get("max_tokens"), self._cost_of, node=self._name))
@@ -191,7 +194,8 @@ class InferenceNode:
             response = reply
         _report(response, ctx)
         if phases is not None:
-            await phases.answered(response)
+            with plugins_own():
+                await phases.answered(response)
         return response
 
     async def _tell_hooks(self, error: Exception, request: InferenceRequest, ctx: RunContext[Any]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from graphrt.errors import HookBlockedError, ToolErrorKind
 from graphrt.messages import ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
     from graphrt.graph.scheduler.context import RunContext
@@ -23,6 +24,25 @@ class SettledCall(ToolCall):
     """What the model is told."""
     kind: str | None = None
     """What kind of error the answer is; None for a result."""
+
+
+_OF_PLUGIN: Final = "__graphrt_of_plugin__"
+
+
+@contextmanager
+def plugins_own() -> Iterator[None]:
+    """Mark what leaves the block as a plugin's own error: asking the model again would not mend it."""
+    try:
+        yield
+    except Exception as error:
+        with suppress(AttributeError, TypeError):  # a class of the user's that takes no attributes
+            setattr(error, _OF_PLUGIN, True)
+        raise
+
+
+def is_plugins_own(error: BaseException) -> bool:
+    """Say whether an error comes from a plugin, and not from the model."""
+    return getattr(error, _OF_PLUGIN, False) is True
 
 
 def settled(call: ToolCall, answer: str, kind: str | None = None) -> SettledCall:

@@ -95,9 +95,10 @@ def compile_plan(
 ) -> CompiledGraph:
     """Make a graph of a plan, named after its id: `plan_start`, a node `step:<i>` for each step, and `plan_end`.
 
-    The steps follow one another; where a step has `depends_on`, each follows those that it names, and what is
-    left independent runs in parallel. Running the graph carries the plan out and gives the plan, whatever became
-    of its steps; run again, it carries out the steps that have not ended.
+    The steps follow one another, unless one names another in `depends_on`, or each has a `depends_on`, be it
+    empty: then each follows those that it names, and what is left independent runs in parallel. Running the graph
+    carries the plan out and gives the plan, whatever became of its steps; run again, it carries out the steps that
+    have not ended.
 
     Parallel steps have turns of their own, in branches of *session*: each sees the conversation as it was when
     the plan started, and the turns of the steps that it depends on. The session gets them all, in order, when
@@ -242,7 +243,7 @@ class PlanStepNode:
     async def _reason_to_skip(self) -> str | None:
         step, work = self.step, self._work
         steps = work.plan.steps
-        for source in step.depends_on:
+        for source in step.depends_on or ():
             if steps[source].status.state is not StepState.COMPLETED:
                 return f"it depends on step {source}, which {_ENDINGS[steps[source].status.state]}"
         if work.failure_policy is FailurePolicy.STOP:

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
 
 class StepState(StrEnum):
-    """Where a plan's step stands."""
+    """Where a plan's step stands.
+
+    Attributes:
+        PENDING: It waits.
+        RUNNING: Its turn is at work.
+        COMPLETED: Its turn has succeeded.
+        FAILED: Its turn has failed.
+        SKIPPED: It had no turn: a step it depends on was not completed, the plan had failed, or `skip_if` said so.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
@@ -33,12 +41,15 @@ TERMINAL: Final = frozenset({StepState.COMPLETED, StepState.FAILED, StepState.SK
 
 
 class FailurePolicy(StrEnum):
-    """What becomes of the steps that have not been started when a step fails."""
+    """What becomes of the steps that have not been started when a step fails.
+
+    Attributes:
+        STOP: They are skipped; turns that are at work beside it end first.
+        CONTINUE: They are carried out, except those that depend on a step that was not completed.
+    """
 
     STOP = "stop"
-    """They are skipped; turns that are at work beside it end first."""
     CONTINUE = "continue"
-    """They are carried out, except those that depend on a step that was not completed."""
 
 
 # ---------------------------------------------------------------- what is asked of a plan and a session
@@ -77,8 +88,8 @@ class LaidOut(Protocol):
         ...
 
     @property
-    def depends_on(self) -> Sequence[int]:
-        """Indices of the steps that come before."""
+    def depends_on(self) -> Sequence[int] | None:
+        """Indices of the steps that come before; None where that is not said."""
         ...
 
 
@@ -216,7 +227,7 @@ class Order:
         edges: list[tuple[int | None, int | None]] = []
         followed: set[int] = set()
         for step in steps:
-            sources = dict.fromkeys(step.depends_on)
+            sources = dict.fromkeys(_sources(step))
             followed.update(sources)
             edges.extend((source, step.index) for source in sources or (None,))
         edges.extend((step.index, None) for step in steps if step.index not in followed)
@@ -226,31 +237,37 @@ class Order:
 def order_of(steps: Sequence[LaidOut], *, plan: str) -> Order:
     """Work out the order of a plan's steps; *plan* names it in messages.
 
+    They go by what they depend on where one of them names another, or where all of them say that they need none.
+
     Raises:
         ConfigError: The indices are not 0, 1, 2, ... in this order, or a step depends on one that the plan
             lacks, or on itself, directly or by way of others.
     """
     _check(steps, plan)
-    if not any(step.depends_on for step in steps):
+    if not any(map(_sources, steps)) and (not steps or any(step.depends_on is None for step in steps)):
         return Order(tuple(range(len(steps))), (), branched=False, sequential=True)
     found = _in_order(steps)
     if len(found) < len(steps):
         raise _circle(steps, set(range(len(steps))) - set(found), plan)
-    if all(source in steps[target].depends_on for source, target in pairwise(found)):
+    if all(source in _sources(steps[target]) for source, target in pairwise(found)):
         return Order(tuple(found), (), branched=True, sequential=True)
     before: dict[int, frozenset[int]] = {}
     for index in found:
-        sources = frozenset(steps[index].depends_on)
+        sources = frozenset(_sources(steps[index]))
         before[index] = sources.union(*(before[source] for source in sources))
     return Order(tuple(found), tuple(before[step.index] for step in steps), branched=True, sequential=False)
 
 
+def _sources(step: LaidOut) -> Sequence[int]:
+    return step.depends_on or ()
+
+
 def _in_order(steps: Sequence[LaidOut]) -> list[int]:
     """List the indices, dependencies first; those in a circle, and those after one, are left out."""
-    missing = {step.index: len(set(step.depends_on)) for step in steps}
+    missing = {step.index: len(set(_sources(step))) for step in steps}
     followers: dict[int, list[int]] = {}
     for step in steps:
-        for source in set(step.depends_on):
+        for source in set(_sources(step)):
             followers.setdefault(source, []).append(step.index)
     ready = [index for index, count in missing.items() if not count]
     found: list[int] = []
@@ -271,7 +288,7 @@ def _check(steps: Sequence[LaidOut], plan: str) -> None:
                 f"the step at place {place} of plan {plan!r} has index {step.index!r}",
                 hint="number the steps 0, 1, 2, ... in their order",
             )
-        for source in step.depends_on:
+        for source in _sources(step):
             if type(source) is not int or not 0 <= source < len(steps):
                 raise ConfigError(
                     f"step {place} of plan {plan!r} depends on step {source!r}, which the plan does not have",
@@ -283,7 +300,7 @@ def _circle(steps: Sequence[LaidOut], left: set[int], plan: str) -> ConfigError:
     """Make the error for steps that can never start; of *left* each depends on another of them."""
     path: list[int] = [min(left)]
     while True:
-        step: Any = next(source for source in steps[path[-1]].depends_on if source in left)
+        step: Any = next(source for source in _sources(steps[path[-1]]) if source in left)
         if step in path:
             break
         path.append(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from graphrt.graph.protocols import NodeKind
@@ -154,8 +155,13 @@ class ToolNode:
             ctx.budget.take_tool_call()
         if not self._gated:
             return await self._answer(call, ctx, permission, approve)
-        async with ctx.shared(_GATE, ToolGate).turn(exclusive=self.tool.exclusive):
+        turn = ctx.shared(_GATE, ToolGate).turn(exclusive=self.tool.exclusive)
+        with nullcontext() if turn.come.is_set() else ctx.holding():  # a wait for one's turn is no work
+            await turn.__aenter__()
+        try:
             return await self._answer(call, ctx, permission, approve)
+        finally:
+            turn.leave()
 
     def context(self, ctx: RunContext[Any], call: ToolCall) -> ToolContext[Any]:
         """Give what the tool sees of the run."""

@@ -215,4 +215,5 @@ def _check_node(node: NodeDecl) -> None:
 def _is_limiter(limit: object) -> bool:
     if isinstance(limit, type):
         return False
-    return all(callable(getattr(limit, name, None)) for name in ("acquire_nowait", "acquire", "release"))
+    has = [callable(getattr(limit, name, None)) for name in ("acquire", "acquire_nowait", "release")]
+    return has in ([True, True, True], [True, False, False])  # a Limiter, or an AsyncLimit

@@ -246,6 +246,7 @@ class Program:
     """A whole compiled graph."""
 
     __slots__ = (
+        "_description",
         "_fingerprint",
         "by_name",
         "check_input",
@@ -285,6 +286,7 @@ class Program:
         self.check_input: Callable[[object], bool] | None = None
         self.check_output: Callable[[object], bool] | None = None
         self._fingerprint: str | None = None
+        self._description: tuple[str, ...] | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -294,6 +296,15 @@ class Program:
 
             self._fingerprint = fingerprint_of(self)
         return self._fingerprint
+
+    @property
+    def description(self) -> tuple[str, ...]:
+        """What the fingerprint is made of, one line a part."""
+        if self._description is None:
+            from graphrt.graph.fingerprint import describe
+
+            self._description = tuple(describe(self))
+        return self._description
 
     def walk(self, visit: Callable[[Program], None]) -> None:
         """Call *visit* for this graph and every graph held by its nodes, outermost first."""

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from graphrt.errors import ConfigError, GraphError, GraphTypeError
+from graphrt.errors import GraphError, GraphTypeError
 from graphrt.graph import typecheck
-from graphrt.graph.checks import check_concurrency, is_seconds
+from graphrt.graph.arguments import accept_parts, check_options
+from graphrt.graph.core.records import Slots
 from graphrt.graph.scheduler.result import RunResult, annotate
 from graphrt.graph.scheduler.run import GraphScheduler
 from graphrt.graph.scheduler.runner import Way, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from datetime import datetime
 
     from networkx import MultiDiGraph
 
     from graphrt.graph.compiled import Program
     from graphrt.graph.declared import GraphDecl
+    from graphrt.graph.durable.events import EventCodec
+    from graphrt.graph.durable.recorder import Durability
+    from graphrt.graph.durable.work import Ledger
     from graphrt.graph.protocols import Question, RunEvent
     from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.graph.scheduler.stream import RunStream
+    from graphrt.ledger.store import RunLedgerStore
     from graphrt.policies import Budget
     from graphrt.telemetry import Telemetry
 
@@ -31,12 +36,13 @@ if TYPE_CHECKING:
 class CompiledGraph:
     """A checked graph. It never changes, and can run many times at once, in one event loop or in several threads."""
 
-    __slots__ = ("_asks", "program")
+    __slots__ = ("_asks", "_codec", "program")
 
     def __init__(self, program: Program) -> None:
         """Take a compiled program; use `Workflow.compile()` to get one."""
         prepare(program)
         self.program = program
+        self._codec: EventCodec | None = None
         self._asks = tuple(n.name for n in _nodes(program) if n.run.way is Way.ASK)
 
     @property
@@ -57,6 +63,14 @@ class CompiledGraph:
     def declared(self) -> GraphDecl:
         """Give what the graph was compiled from."""
         return self.program.decl
+
+    def event_codec(self) -> EventCodec:
+        """Give what writes and reads the events of a run that is stored."""
+        if self._codec is None:
+            from graphrt.graph.durable.events import EventCodec
+
+            self._codec = EventCodec(self.program)
+        return self._codec
 
     def compiled_graph(self) -> CompiledGraph:
         """Give the graph itself: it can be a node of another graph."""
@@ -79,8 +93,10 @@ class CompiledGraph:
         max_concurrency: int | None = None,
         check: bool = True,
         on_event: Callable[[RunEvent], Any] | None = None,
-        on_ask: Callable[[Question], Awaitable[Any]] | None = None,
+        on_ask: Callable[[Question], Any] | None = None,
         telemetry: Telemetry | None = None,
+        ledger: RunLedgerStore | Ledger | None = None,
+        durability: Durability = "async",
     ) -> RunResult:
         """Run the graph to its end and give its result.
 
@@ -94,37 +110,61 @@ class CompiledGraph:
             max_concurrency: Functions that run at once, in all.
             check: Raise the run's error; with False it is found in the result instead.
             on_event: Called with every event, on the event loop; must not block.
-            on_ask: Answers the questions of the graph's `Ask` nodes.
+            on_ask: Gives the answer to each question of the graph's `Ask` nodes; a function, called on the event loop,
+                or better an async function.
             telemetry: Where spans go; the global tracer provider when None.
+            ledger: Where the run is stored as it goes on, so that `resume` can take it up again. A run of this id
+                that is stored already is not run again: its result is waited for. When all that is left waits for a
+                person, and there is no *on_ask*, or for a time that is more than `Ledger.stay_seconds` away, the call
+                ends with the status `waiting`; a worker goes on with the run at its time, or `resume` does.
+            durability: `"sync"`: the end of a step is stored before any step that depends on it starts; `"async"`:
+                at most 50 ms later; `"exit"`: when the run ends.
 
         Raises:
             ConfigError: An argument is not of the kind it has to be.
-            GraphTypeError: The input is not what the graph declares.
+            GraphTypeError: The input is not what the graph declares, or a declared type cannot be stored.
+            RunControlError: The ledger refused, or cannot be reached; a run of this id has another input.
             LimitExceededError: `max_rounds` or `max_steps` stopped the run.
             TimeoutError: The run is out of time.
             RunCancelledError: The run was cancelled.
             Exception: A node's own error, bare, with notes that say where it came from.
         """
-        self._check_options(
-            run_id, timeout, deadline_at, budget, max_concurrency, on_event=on_event, on_ask=on_ask, telemetry=telemetry
+        check_options(
+            self.name,
+            run_id,
+            timeout,
+            deadline_at,
+            budget,
+            max_concurrency,
+            on_event=on_event,
+            on_ask=on_ask,
+            telemetry=telemetry,
         )
         value = self._accept(input)
-        self._check_asks(on_ask)
+        if ledger is None:
+            self._check_asks(on_ask)
         if on_event is not None:
             from graphrt.graph.scheduler.stream import guarded
 
             on_event = guarded(on_event)
-        scheduler = self._scheduler(
-            deps=deps,
-            run_id=run_id,
-            timeout=timeout,
-            deadline_at=deadline_at,
-            budget=budget,
-            max_concurrency=max_concurrency,
-            sink=on_event,
-            on_ask=on_ask,
-            telemetry=telemetry,
-        )
+        options: dict[str, Any] = {
+            "deps": deps,
+            "timeout": timeout,
+            "deadline_at": deadline_at,
+            "budget": budget,
+            "max_concurrency": max_concurrency,
+            "sink": on_event,
+            "on_ask": on_ask,
+            "telemetry": telemetry,
+        }
+        if ledger is not None:
+            from graphrt.graph.durable.runs import result_of, run_durably
+            from graphrt.graph.durable.work import Ledger
+
+            where = Ledger.of(ledger, durability)
+            stored = await run_durably(self, value, where, run_id or _new_id(), options)
+            return result_of(stored, check=check)
+        scheduler = self.make_scheduler(run_id=run_id or _new_id(), **options)
         await scheduler.run(value)
         outcome = scheduler.core.outcome
         assert outcome is not None
@@ -150,9 +190,11 @@ class CompiledGraph:
         max_concurrency: int | None = None,
         check: bool = True,
         on_event: Callable[[RunEvent], Any] | None = None,
-        on_ask: Callable[[Question], Awaitable[Any]] | None = None,
+        on_ask: Callable[[Question], Any] | None = None,
         telemetry: Telemetry | None = None,
         events: bool = True,
+        ledger: RunLedgerStore | Ledger | None = None,
+        durability: Durability = "async",
     ) -> RunStream:
         """Run the graph while its events are read: `async with graph.stream(x) as run: async for event in run: ...`.
 
@@ -166,23 +208,37 @@ class CompiledGraph:
         """
         from graphrt.graph.scheduler.stream import RunStream, guarded
 
-        self._check_options(
-            run_id, timeout, deadline_at, budget, max_concurrency, on_event=on_event, on_ask=on_ask, telemetry=telemetry
+        check_options(
+            self.name,
+            run_id,
+            timeout,
+            deadline_at,
+            budget,
+            max_concurrency,
+            on_event=on_event,
+            on_ask=on_ask,
+            telemetry=telemetry,
         )
         value = self._accept(input)
 
-        def begin(sink: Callable[[RunEvent], None] | None) -> GraphScheduler:
-            return self._scheduler(
-                deps=deps,
-                run_id=run_id,
-                timeout=timeout,
-                deadline_at=deadline_at,
-                budget=budget,
-                max_concurrency=max_concurrency,
-                sink=sink,
-                on_ask=on_ask,
-                telemetry=telemetry,
-            )
+        options: dict[str, Any] = {
+            "deps": deps,
+            "timeout": timeout,
+            "deadline_at": deadline_at,
+            "budget": budget,
+            "max_concurrency": max_concurrency,
+            "on_ask": on_ask,
+            "telemetry": telemetry,
+        }
+        run_id = run_id or _new_id()
+
+        def begin(sink: Callable[[RunEvent], None] | None) -> Any:
+            if ledger is None:
+                return self.make_scheduler(run_id=run_id, sink=sink, **options)
+            from graphrt.graph.durable.runs import start
+            from graphrt.graph.durable.work import Ledger
+
+            return start(self, value, Ledger.of(ledger, durability), run_id, {**options, "sink": sink})
 
         return RunStream(begin, value, check=check, on_event=guarded(on_event), events=events)
 
@@ -196,10 +252,86 @@ class CompiledGraph:
 
         return run_sync(lambda: self.run(input, **options), backend=backend)
 
-    def _scheduler(
-        self, *, run_id: str | None, telemetry: Telemetry | None, deadline_at: Any, **options: Any
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        ledger: RunLedgerStore | Ledger,
+        deps: Any = None,
+        answers: Any = None,
+        on_change: Literal["refuse", "ignore"] = "refuse",
+        timeout: float | None = None,
+        budget: Budget | BudgetTracker | None = None,
+        check: bool = True,
+        on_event: Callable[[RunEvent], Any] | None = None,
+        on_ask: Callable[[Question], Any] | None = None,
+        telemetry: Telemetry | None = None,
+        durability: Durability = "async",
+    ) -> RunResult:
+        """Take a stored run up again where it was left, and give its result: no step that has ended runs again.
+
+        Args:
+            run_id: The run: one that waits, that failed, was cancelled or out of time, or whose process is no more.
+            ledger: Where it is stored.
+            deps: What nodes find as `ctx.deps`.
+            answers: Answers to its questions by their ids; a bare value if exactly one is open.
+            on_change: `"ignore"` goes on though the graph has changed, as far as the stored events still fit it.
+            timeout: Seconds of work, from now.
+            budget: What models and tools may use, from now.
+            check: Raise the run's error; with False it is found in the result instead.
+            on_event: Called with every further event.
+            on_ask: Answers further questions.
+            telemetry: Where spans go.
+            durability: As for `run`.
+
+        Raises:
+            RunControlError: There is no such run, it is completed, or somebody is at work on it.
+            GraphChangedError: The graph is not the one it was started with; the message says what differs.
+            GraphError: A bare value as answer, and not exactly one question open.
+            GraphTypeError: An answer does not fit its question; nothing was changed.
+            Exception: The run's own error.
+        """
+        from graphrt.graph.durable.runs import result_of, resume_run
+        from graphrt.graph.durable.work import Ledger
+
+        check_options(
+            self.name, run_id, timeout, None, budget, None, on_event=on_event, on_ask=on_ask, telemetry=telemetry
+        )
+        if on_event is not None:
+            from graphrt.graph.scheduler.stream import guarded
+
+            on_event = guarded(on_event)
+        options: dict[str, Any] = {
+            "deps": deps,
+            "timeout": timeout,
+            "budget": budget,
+            "sink": on_event,
+            "on_ask": on_ask,
+            "telemetry": telemetry,
+        }
+        stored = await resume_run(
+            self, Ledger.of(ledger, durability), run_id, options, answers=answers, on_change=on_change
+        )
+        return result_of(stored, check=check)
+
+    async def fork(self, run_id: str, at: int, *, ledger: RunLedgerStore | Ledger, new_id: str | None = None) -> str:
+        """Store a new run that begins with the events of another up to number *at*, and give its id.
+
+        `resume` goes on with it from there; the other run stays as it is.
+
+        Raises:
+            RunControlError: There is no such run or event, or a run *new_id* exists.
+            GraphChangedError: It is a run of another graph.
+        """
+        from graphrt.graph.durable.runs import fork_run
+        from graphrt.graph.durable.work import Ledger
+
+        return await fork_run(self, Ledger.of(ledger, "async"), run_id, at, new_id or _new_id())
+
+    def make_scheduler(
+        self, *, run_id: str, telemetry: Telemetry | None = None, deadline_at: Any = None, **options: Any
     ) -> GraphScheduler:
-        run_id = run_id or f"run-{os.urandom(8).hex()}"
+        """Make what runs the graph once; `run`, `stream` and `resume` do."""
         return GraphScheduler(
             self.program,
             run_id=run_id,
@@ -208,46 +340,17 @@ class CompiledGraph:
             **options,
         )
 
-    def _check_options(
-        self,
-        run_id: object,
-        timeout: object,
-        deadline_at: object,
-        budget: object,
-        max_concurrency: object,
-        **others: object,
-    ) -> None:
-        """Refuse arguments of a run that are not of the kind they have to be."""
-        of = f"of the run of graph {self.name!r}"
-        if run_id is not None and not isinstance(run_id, str):
-            raise ConfigError(f"run_id {of} is {run_id!r}, which is no text", hint="give a text, or None")
-        if timeout is not None and not is_seconds(timeout):
-            raise ConfigError(
-                f"timeout {of} is {timeout!r}, which is no number of seconds", hint="give seconds, or None"
-            )
-        if deadline_at is not None:
-            _check_deadline(deadline_at)
-        if budget is not None:
-            _check_budget(budget, of)
-        if max_concurrency is not None:
-            check_concurrency(max_concurrency, f"the run of graph {self.name!r}")
-        for name in ("on_event", "on_ask"):
-            if others[name] is not None and not callable(others[name]):
-                raise ConfigError(
-                    f"{name} {of} is {others[name]!r}, which cannot be called", hint="give a function, or None"
-                )
-        telemetry = others["telemetry"]
-        if telemetry is not None and not callable(getattr(telemetry, "observer", None)):
-            raise ConfigError(
-                f"telemetry {of} is {telemetry!r}, which is no Telemetry", hint="give Telemetry(...), or None"
-            )
+    def run_limits(self, max_concurrency: int | None) -> tuple[Slots, ...]:
+        """Give the limits that hold for a whole run."""
+        limit = max_concurrency if max_concurrency is not None else self.program.decl.max_concurrency
+        return () if limit is None else (Slots(limit),)
 
     def _accept(self, value: Any) -> Any:
         """Check a run's input, and turn a mapping into the declared model."""
         program = self.program
         declared = program.decl.input
         if isinstance(declared, dict):
-            return _accept_parts(program, declared, value)
+            return accept_parts(program, declared, value)
         check = program.check_input
         if check is None or check(value):
             return value
@@ -307,61 +410,14 @@ class CompiledGraph:
         return mimebundle(drawing_of(self.program, None))
 
 
+def _new_id() -> str:
+    return f"run-{os.urandom(8).hex()}"
+
+
 def _nodes(program: Program) -> list[Any]:
     found: list[Any] = []
     program.walk(lambda part: found.extend(part.nodes))
     return found
-
-
-def _check_deadline(deadline_at: object) -> None:
-    from datetime import datetime
-
-    if not isinstance(deadline_at, datetime):
-        what = "which is no datetime"
-    elif deadline_at.utcoffset() is None:
-        what = "a time without a zone"
-    else:
-        return
-    raise ConfigError(
-        f"deadline_at is {deadline_at!r}, {what}",
-        hint="give one with a zone, such as datetime.now(UTC) + timedelta(minutes=5)",
-    )
-
-
-def _check_budget(budget: object, of: str) -> None:
-    from graphrt.graph.scheduler.limits import BudgetTracker
-    from graphrt.policies import Budget
-
-    if not isinstance(budget, (Budget, BudgetTracker)):
-        raise ConfigError(
-            f"budget {of} is {budget!r}, which is no Budget", hint="give one, such as Budget(requests=10), or None"
-        )
-
-
-def _accept_parts(program: Program, declared: Mapping[str, Any], value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise GraphTypeError(
-            f"graph {program.name!r} takes {', '.join(declared)} by name and was given {type(value).__name__}",
-            hint=f"give a dict: {{{', '.join(f'{name!r}: ...' for name in declared)}}}",
-        )
-    missing = [name for name in declared if name not in value]
-    unknown = [str(name) for name in value if name not in declared]
-    if missing or unknown:
-        lacks = f"lacks {', '.join(missing)}" if missing else ""
-        has = f"has {', '.join(unknown)} too many" if unknown else ""
-        raise GraphTypeError(
-            f"input of graph {program.name!r} {' and '.join(p for p in (lacks, has) if p)}",
-            hint=f"it takes {', '.join(declared)}",
-        )
-    for name, part in declared.items():
-        check = typecheck.checker(part)
-        if check is not None and not check(value[name]):
-            raise GraphTypeError(
-                f"input {name!r} of graph {program.name!r} is declared {typecheck.describe(part)} and was given "
-                f"{type(value[name]).__name__}",
-                hint="give what it declares, or change Workflow(..., input=...)",
-            )
-    return dict(value)
 
 
 def _observer(telemetry: Telemetry | None, program: Program, run_id: str) -> Any:

@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
 
     from graphrt.graph.signature import NodeSignature
 
@@ -50,6 +51,7 @@ class NodeKind(StrEnum):
     ROUTER = "router"
     JOIN = "join"
     ASK = "ask"
+    TIMER = "timer"
     GRAPH = "graph"
     PLAN_STEP = "plan_step"
 
@@ -101,6 +103,19 @@ class Asks(Protocol):
 
 
 @runtime_checkable
+class WaitsUntil(Protocol):
+    """A node that waits for a time: the engine waits without a slot, also over a restart, and then goes on."""
+
+    def due(self, inputs: Mapping[str, Any], now: datetime) -> datetime:
+        """Give the time, aware, until which the step waits; called once when it starts, which is *now*."""
+        ...
+
+    def passed_on(self, inputs: Mapping[str, Any]) -> Any:
+        """Give the node's value; called once when the time has come."""
+        ...
+
+
+@runtime_checkable
 class Conversation(Protocol):
     """State that is a conversation, as an agent's is: what `RunResult.messages` and `.response` are read from."""
 
@@ -119,45 +134,104 @@ class Conversation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One open question of a run; `id` is what an answer names."""
+    """One open question of a run; `id` is what an answer names.
+
+    Attributes:
+        id: What an answer names.
+        node: The node that asks.
+        scope: The scope of its step, as in `StepRef`.
+        round: The round of its step.
+        question: What is asked: a text or any value; of a call of a tool, its name, description and arguments.
+        check: Raises `GraphTypeError` for an answer that does not fit; None where that cannot be told.
+    """
 
     id: str
     node: str
     scope: str
     round: int
     question: Any
+    check: Callable[[Any], Any] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What stands for an item that failed under `map(..., on_error="collect")`, and for a failure in `RunResult`."""
+    """What stands for an item that failed under `map(..., on_error="collect")`, and for a failure in `RunResult`.
+
+    Attributes:
+        error: What was raised.
+        node: The node that failed.
+        scope: The scope of its step.
+        round: The round of its step.
+        index: Index of the item in its map, from 0; None outside maps.
+    """
 
     error: BaseException
     node: str
     scope: str = ""
     round: int = 1
     index: int | None = None
-    """Index of the item in its map, from 0; None outside maps."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRef:
-    """Which step an event is about: stable across resume."""
+    """Which step an event is about: stable across resume.
+
+    Attributes:
+        node: Name of the node.
+        scope: Where the step is: empty in the graph of the run itself, else the path to a nested graph or an item
+            of a map.
+        round: The round of its cycle, from 1.
+        attempt: The attempt, from 1.
+        key: Readable, and different for every step of the run, in nested rounds too.
+    """
 
     node: str
     scope: str
     round: int
     attempt: int = 1
     key: str = ""
-    """Readable, and different for every step of the run, in nested rounds too."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
     """One thing that happened in a run.
 
-    `sequence` counts from 1 without gaps; a `message.delta` has no number of its own and carries the last one given,
-    and its `data["index"]`. `time` is in seconds since the epoch.
+    Attributes:
+        type: What happened; see below.
+        run_id: The run's id.
+        sequence: Counts from 1 without gaps. A `message.delta` has no number of its own: it carries the last one given,
+            and a `data["index"]`.
+        step: The step it is about; None where it is about the run, a round, or what a caller asked for.
+        data: What else there is to say, by type.
+        time: Seconds since the epoch.
+
+    What is in `data`, by type; what stands in brackets is there only where it applies:
+
+        run.started         input, graph (its name)
+        run.waiting         questions (their ids) [until, an ISO time]
+        run.resumed         what the one who resumed it says
+        run.completed       status, output
+        run.failed          status, error; run.stopped, run.cancelled, run.timed_out likewise
+        step.started        [edges, the indices of those that fired a quorum join]
+        step.completed      output [taken, the indices of the edges that were] [update, the state's fields written]
+                            [text, as it was streamed]
+        step.failed         error, handled [edge, of the handler] [partial, the text streamed so far];
+                            step.timed_out likewise
+        step.cancelled      [partial]
+        step.skipped        [reason]
+        step.waiting        question_id, question; or until, an ISO time
+        attempt.failed      attempt, error, and delay or fallback [partial]
+        round.started       cycle (its first node), round, scope; round.completed likewise
+        map.item            map, index, scope [value]
+        message.delta       text, index: a piece of a reply that is being streamed
+        message.completed   message (as plain data), model, finish_reason, usage
+        tool.call.started   tool_call_id, tool_name, parameters
+        tool.call.completed tool_call_id, tool_name, and result or error, each a text
+        action.requested    request ("answer", "cancel", "cancel_after_round", "timeout") and what belongs to it
+        thread.abandoned    node; or tool_id, tool_call_id: a function that was cut off works on in its thread
+        custom.<name>       what a node, a tool or a plugin has put there
+
+    Errors are the exceptions themselves.
     """
 
     type: str

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 
 
 class NodeState(StrEnum):
-    """State of one step, that is of one activation of a node."""
+    """State of one step, that is of one activation of a node.
+
+    Attributes:
+        PENDING: It has not started.
+        RUNNING: It is at work.
+        WAITING: It waits for a person, or for a time.
+        SUCCEEDED: It has a value.
+        FAILED: It raised, or its value could not leave it.
+        SKIPPED: It was passed over: no edge led to it.
+        CANCELLED: It was stopped from outside, or by a failure beside it.
+        TIMED_OUT: It ran into its time limit.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
@@ -69,7 +80,17 @@ def state_diagram() -> str:
 
 
 class RunStatus(StrEnum):
-    """How a run stands or ended (`RunResult.status`)."""
+    """How a run stands or ended (`RunResult.status`).
+
+    Attributes:
+        RUNNING: Somebody is at work on it.
+        WAITING: All that is left waits for a person, or for a time.
+        SUCCEEDED: It has an output.
+        FAILED: A failure was not handled.
+        STOPPED: A limit was reached, such as `max_rounds` or a budget.
+        CANCELLED: It was cancelled.
+        TIMED_OUT: It was out of time.
+    """
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -81,7 +102,18 @@ class RunStatus(StrEnum):
 
 
 class TerminationKind(StrEnum):
-    """Why a run is over."""
+    """Why a run is over.
+
+    Attributes:
+        NATURAL_END: It came to its end.
+        BEHAVIOR_REQUESTED: What was run asked for the end.
+        STOPPED: A limit was reached; `code` names it.
+        CANCELLED: It was cancelled.
+        BLOCKED: A hook or a gate refused.
+        SUSPENDED: It waits, and can be resumed.
+        TIMEOUT: It was out of time.
+        ERROR: It failed.
+    """
 
     NATURAL_END = "natural_end"
     BEHAVIOR_REQUESTED = "behavior_requested"
@@ -95,7 +127,13 @@ class TerminationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """The end of a run: its kind, and for a limit its name in *code*."""
+    """The end of a run: its kind, and for a limit its name in *code*.
+
+    Attributes:
+        kind: Why it is over.
+        code: For a limit, its name.
+        detail: The text of the error, if there was one.
+    """
 
     kind: TerminationKind
     code: str | None = None

@@ -16,9 +16,10 @@ from graphrt.graph.protocols import START, Terminal
 from graphrt.graph.reading import NODE_OPTIONS, error_classes, own_name, read_target, show
 
 if TYPE_CHECKING:
-    from graphrt.graph.scheduler.limits import Limiter
+    from graphrt.graph.scheduler.limits import AsyncLimit, Limiter
     from graphrt.graph.scheduler.result import RunResult
     from graphrt.graph.scheduler.stream import RunStream
+    from graphrt.ledger.store import RunLedgerStore
     from graphrt.policies import RateLimit, RetryPolicy
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -102,7 +103,7 @@ class Workflow:
         join: Literal["all", "any"] | int = "all",
         cancel_rest: bool = False,
         side: bool = False,
-        max_concurrency: int | Limiter | None = None,
+        max_concurrency: int | Limiter | AsyncLimit | None = None,
         rate_limit: RateLimit | None = None,
         version: str | None = None,
     ) -> Callable[[Fn], Fn]: ...
@@ -326,17 +327,30 @@ class Workflow:
 
     # ------------------------------------------------------------ compiling and running
 
-    def compile(self) -> CompiledGraph:
+    def compile(self, *, durable: bool = False) -> CompiledGraph:
         """Check the graph and give its immutable form; the same one until the workflow changes.
+
+        With *durable* it is checked too that what the nodes declare can be stored and loaded again; a run with a
+        ledger checks that before its first node starts.
 
         Raises:
             GraphError: The graph breaks a rule; the message names the nodes and says what to do.
-            GraphTypeError: Declared types do not fit along an edge.
+            GraphTypeError: Declared types do not fit along an edge, or values of one could not be loaded again.
         """
         stamp = self._stamp()
         if self._compiled is None or self._compiled[0] != stamp:
             self._compiled = (stamp, CompiledGraph(compile_graph(self._snapshot())))
+        if durable:
+            self._compiled[1].event_codec().check()
         return self._compiled[1]
+
+    async def resume(self, run_id: str, *, ledger: RunLedgerStore, **options: Any) -> RunResult:
+        """Compile once, and take a stored run up again; see `CompiledGraph.resume`."""
+        return await self.compile().resume(run_id, ledger=ledger, **options)
+
+    async def fork(self, run_id: str, at: int, *, ledger: RunLedgerStore, new_id: str | None = None) -> str:
+        """Compile once, and fork a stored run; see `CompiledGraph.fork`."""
+        return await self.compile().fork(run_id, at, ledger=ledger, new_id=new_id)
 
     def declared(self) -> GraphDecl:
         """Give what has been declared so far."""

@@ -27,7 +27,7 @@ FAKE_TIME = [
     pytest.param(fake_time("asyncio"), id="asyncio"),
     pytest.param(fake_time("trio"), id="trio"),
 ]
-"""Parameters for a module's `anyio_backend` fixture. No thread may be at work in such a test: time would not wait."""
+"""Parameters for a module's `anyio_backend` fixture. No thread may be at work in such a test: trio would not wait."""
 
 
 # --- nodes -------------------------------------------------------------------------------------------------

@@ -25,10 +25,12 @@ PUBLIC = [
     "graphrt.errors",
     "graphrt.graph",
     "graphrt.hooks",
+    "graphrt.ledger",
     "graphrt.llm",
     "graphrt.memory",
     "graphrt.messages",
     "graphrt.nodes",
+    "graphrt.platform",
     "graphrt.plugins",
     "graphrt.policies",
     "graphrt.registry",
@@ -65,6 +67,12 @@ NAMED = {
     "graphrt.plugins": "GateDecision Plugin PluginDescriptor PluginRegistrar ConfigSchema Phase PhaseContext StateKey "
     "MergeStrategy StateStore Snapshot StateCommand ExecutionEnv TaggedPhaseHook TaggedRequestTransform PhaseRuntime "
     "LoopActionHandlersPlugin MaxRoundsPlugin CompactionPlugin ContextTransformPlugin HookBridgePlugin",
+    "graphrt.ledger": "AgentRun AgentRunStatus AgentRunEvent RunEventPage RunPage RunCreateRequest RunCreateResult "
+    "RunAppendResultRequest AuthorizationSnapshot RunLedgerStore InMemoryRunLedgerStore SqlRunLedgerStore "
+    "SqliteRunLedgerStore PostgresRunLedgerStore RunControl RunControlProxy CallerIdentity SharedLimit ExecutionQueue "
+    "RuntimeRegistry",
+    "graphrt.platform": "EventEnvelope AgentBinding EventRouter AgentRunner AgentRunContext AgentRunResult ResultType "
+    "AgentRunOrchestrator RunJournal TranscriptStore ArtifactStore StateScopeStore GraphAgentRunner",
     "graphrt.telemetry": "Telemetry configure_tracing",
     "graphrt.testing": "ScriptedProvider FakeClock fake_time EventRecorder SpanRecorder fail delay cut",
     "graphrt.graph": "Node NodeKind NodeState Edge Workflow CompiledGraph GraphScheduler RunContext RunEvent "

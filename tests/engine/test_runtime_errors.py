@@ -587,12 +587,21 @@ async def test_timeout_without_end_is_none() -> None:
     assert (await line(one).run(timeout=float("inf"))).output == 1
 
 
-async def test_on_ask_that_is_not_async_is_the_asking_steps_failure() -> None:
+async def test_on_ask_need_not_be_async() -> None:
     workflow = Workflow("g")
     workflow.add(Asking("ask"))
     workflow.chain(START, "ask", END)
-    with anyio.fail_after(GUARD), pytest.raises(TypeError):
-        await workflow.run("draft", on_ask=lambda question: "yes")
+    with anyio.fail_after(GUARD):
+        assert (await workflow.run("draft", on_ask=lambda question: "yes")).output == "yes"
+
+
+async def test_result_of_a_run_that_failed_shows_its_error() -> None:
+    async def fails(x: int) -> int:
+        raise OSError("no network")
+
+    result = await line(fails).run(1, run_id="r", check=False)
+    assert repr(result) == "RunResult(run_id='r', status='failed', error=OSError('no network'))"
+    assert repr(await line(one).run(1, run_id="r")) == "RunResult(run_id='r', status='succeeded', output=1)"
 
 
 async def test_unknown_argument_is_a_type_error() -> None:

@@ -69,6 +69,8 @@ def fail_scope(core: RunCore, scope: Scope, error: BaseException, culprit: Step 
     scope.cause = cause
     scope.error = error
     scope.culprit = culprit
+    if core.deaths is not None:
+        core.deaths.append(scope)
     kill(core, scope)
 
 
@@ -116,8 +118,7 @@ def cancel_step(core: RunCore, step: Step) -> None:
         core.active -= 1
         end_cancelled(core, step)
     elif step.state is _WAITING:
-        core.waiting -= 1
-        core.questions.pop(step.key, None)
+        core.waits_no_more(step)
         core.cancels.append(step)
         end_cancelled(core, step)
     elif step.child is not None:

@@ -98,6 +98,16 @@ def _holder_failed(
         core.step_failed(holder, error, core.now, timed_out=timed_out, culprit=culprit)
 
 
+def leave(core: RunCore) -> None:
+    """Let the run wait: everything stays as it is."""
+    if core.sink is not None:
+        data: dict[str, Any] = {"questions": list(core.questions)}
+        if core.timers:
+            data["until"] = min(core.timers.values()).isoformat()
+        core.emit("run.waiting", None, data)
+    core.outcome = Outcome(RunStatus.WAITING, None, None)
+
+
 def _finish(core: RunCore, outcome: Outcome) -> None:
     core.outcome = outcome
     if core.sink is not None:

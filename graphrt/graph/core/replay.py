@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphrt.errors import GraphChangedError
 from graphrt.graph.core.run import RunCore
-from graphrt.graph.protocols import RunEvent
+from graphrt.graph.protocols import START, RunEvent
 from graphrt.graph.state import Update
 from graphrt.graph.states import NodeState
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from graphrt.graph.compiled import Program
-    from graphrt.graph.core.records import MapRun, Step
+    from graphrt.graph.core.records import MapRun, Scope, Slots, Step
 
 Read: TypeAlias = Callable[[RunEvent, "Step | None"], Mapping[str, Any]]
 """Gives the data of a stored event as the core takes it."""
@@ -41,8 +42,11 @@ def restore(
     observer: Any = None,
     recorder: Callable[[RunEvent, Step | None], None] | None = None,
     read: Read | None = None,
+    limits: tuple[Slots, ...] = (),
 ) -> RunCore:
     """Build the core of a run from its first events, from number 1 on without gaps but those before a resume.
+
+    *limits* are those of the whole run.
 
     *read* gives the data of a stored event, for a step that is known; without it the data is taken as it is.
 
@@ -54,6 +58,7 @@ def restore(
         GraphChangedError: The graph does something else than the events say.
     """
     replay = _Replay(program, run_id, read)
+    replay.core.root.limits = limits
     for event in events:
         replay.feed(event)
     core = replay.core
@@ -74,25 +79,48 @@ def last_before_end(program: Program, run_id: str, events: Iterable[RunEvent], *
 
     Restored up to there, the run goes on as if that had not happened: what had failed is still to be done.
     """
+    events = list(events)
+    for event in reversed(events):
+        if event.type == "action.requested" and event.data.get("request") == "cancel":
+            return event.sequence - 1
     replay = _Replay(program, run_id, read)
+    root = replay.core.root
+    deaths: list[Scope] = []
+    replay.core.deaths = deaths
     before = 0
+    begun: dict[Scope, int] = {}
+    """Where the failure of a scope that is not over began."""
     for event in events:
         replay.feed(event)
-        if replay.core.root.dead or replay.core.outcome is not None:
-            return before
+        for scope in deaths:
+            inner = [at for dead, at in begun.items() if _parent(dead) is scope and dead.error is scope.error]
+            begun[scope] = min([before, *inner])
+        deaths.clear()
+        if root.dead or replay.core.outcome is not None:
+            return begun.get(root, before)
+        for scope in [dead for dead in begun if dead.over]:
+            del begun[scope]
         if not replay.made:
             before = event.sequence
     return before
 
 
+def _parent(scope: Scope) -> Scope | None:
+    return None if scope.holder is None else scope.holder.frame.scope
+
+
 def requeue(core: RunCore, now: float, data: Mapping[str, Any] | None = None) -> None:
     """Have every step that was at work when the run was left start again, as its first attempt.
 
-    A `run.resumed` event says so, with *data*.
+    A `run.resumed` event says so, with *data*. What the core holds back comes next: events that follow from what is
+    stored, and were not stored themselves.
     """
     if core.outcome is not None:
         return
     core.note("run.resumed", None, data or {}, now)
+    held, core.held = core.held, []
+    for event, step in held:
+        core.tell_again(event, step)
     again = [s for s in core.steps if s.state is _RUNNING and s.child is None]
     for step in again:
         if step.cancelling:
@@ -131,7 +159,7 @@ class _Replay:
     def feed(self, event: RunEvent) -> None:
         if event.type == "message.delta":
             return
-        if not self.made:
+        if not self.made or event.type == "run.resumed":
             self._tell(event)
             self._learn()
         if not self.made or not _same(self.made[0][0], event):
@@ -162,25 +190,31 @@ class _Replay:
         if kind == "run.started":
             core.start(event.data["input"], now)
         elif kind == "run.resumed":
+            core.held = list(self.made)
+            self.made.clear()
             core.sequence = event.sequence - 1
             requeue(core, now, event.data)
         elif kind == "run.waiting":
             core.note(kind, None, event.data, now)
         elif kind == "action.requested" and "request" in event.data:
             self._requested(event, step)
+        elif kind == "action.requested" and "refused" in event.data and step is not None:
+            core.early_answers.pop(step.key, None)
+            core.note(kind, step, event.data, now)
         elif kind.startswith("step."):
             if step is not None:
                 self._step_told(event, step)
         elif kind == "map.item":
-            if event.step is not None:
-                self._item(event)
+            self._item(event)
         elif not kind.startswith(("run.", "round.")):
             core.note(kind, step, event.data, now)
 
     def _requested(self, event: RunEvent, step: Step | None) -> None:
         core = self.core
         request = event.data["request"]
-        if request == "cancel_after_round":
+        if event.data.get("void"):
+            core.note(event.type, step, event.data, event.time)
+        elif request == "cancel_after_round":
             core.cancel_after_round(event.time)
         elif request == "answer":
             core.early_answer(event.data["question_id"], event.data["value"], event.time)
@@ -197,23 +231,28 @@ class _Replay:
             if core.step_started(step, now) and step.node.graph is not None:
                 core.enter_graph(step, now)
         elif kind == "step.waiting" and step.state is _RUNNING:
-            core.step_waiting(step, event.data["question"], now)
+            until = event.data.get("until")
+            if until is None:
+                core.step_waiting(step, event.data["question"], now)
+            else:
+                core.step_waits_until(step, datetime.fromisoformat(until), now)
         elif kind == "step.completed":
-            if step.state is _WAITING:
+            if step.state is _WAITING and not core.timer_fired(step, now):
                 core.answered(step.key, None, now)
             if step.state is _RUNNING:
                 output = event.data["output"]
                 update = event.data.get("update")
                 core.step_finished(step, Update(output, **update) if update is not None else output, now)
         elif kind in ("step.failed", "step.timed_out") and step.state in (_RUNNING, _WAITING):
-            core.step_failed(step, event.data["error"], now, timed_out=kind == "step.timed_out")
+            core.step_failed(step, event.data["error"], now, timed_out=kind == "step.timed_out", told=event.data)
+        elif kind == "step.cancelled" and step.state is _PENDING:
+            core.step_started(step, now)  # which a limit refuses
         elif kind == "step.cancelled" and step.state in (_RUNNING, _WAITING):
             core.step_cancelled(step, now)
 
     def _item(self, event: RunEvent) -> None:
         core = self.core
-        assert event.step is not None
-        source = event.step.key
+        source = event.step.key if event.step is not None else _key_of_start(event.data["scope"])
         run = self._map_of(source, event.data["map"])
         if run is not None and run.total is None:
             core.item_arrived(run, event.data["value"], event.time)
@@ -236,6 +275,12 @@ class _Replay:
                 scopes.extend(run.children.values())
             scopes.extend(step.child for step in scope.live if step.child is not None)
         return None
+
+
+def _key_of_start(item: str) -> str:
+    """Give the key of the START that an item, named by its scope, comes from."""
+    around = item.rpartition("/")[0]
+    return f"{around}/{START.name}" if around else START.name
 
 
 def _same(made: RunEvent, stored: RunEvent) -> bool:

@@ -25,7 +25,8 @@ from graphrt.graph.states import NodeState, check_move
 from graphrt.graph.values import copy_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from graphrt.graph.compiled import CompiledMap, CompiledNode, Program
     from graphrt.graph.core.finishing import Outcome
@@ -59,7 +60,7 @@ class RunCore(Telling):
         self.outcome: Outcome | None = None
         self.failures: list[Failure] = []
         self.active = 0
-        """Steps that are ready or at work; steps that wait for a person and steps that hold a graph are not."""
+        """Steps that are ready or at work; steps that wait for a person or a time, or hold a graph, are not."""
         self.waiting = 0
         self.questions: dict[str, Question] = {}
         self.early_answers: dict[str, Any] = {}
@@ -70,8 +71,12 @@ class RunCore(Telling):
         self.warned: set[tuple[str, type]] = set()
         self.folds = FoldCache()
         self.root = Scope(program.region, program, None)
+        self.deaths: list[Scope] | None = None
+        """Scopes as they fail, where somebody wants to know."""
         self.asked: dict[str, Step] = {}
         """Steps that wait, by the id of their question."""
+        self.timers: dict[Step, datetime] = {}
+        """Steps that wait for a time, and the time, in UTC."""
         self.due: deque[Activation] = deque()
         """Cycles whose next round starts when what is being done now is done."""
         self._skips: deque[tuple[CompiledNode, Frame, str | None]] = deque()
@@ -172,17 +177,21 @@ class RunCore(Telling):
         *,
         timed_out: bool = False,
         culprit: Step | None = None,
+        told: Mapping[str, Any] | None = None,
     ) -> None:
         """Say that a step has failed for good: attempts and fallbacks are used up (E11).
 
-        *culprit* is the step inside the graph that it holds where the error comes from.
+        *culprit* is the step inside the graph that it holds where the error comes from. *told* is what a stored event
+        says of the failure: which edge has taken it is not asked again, as the error may be all that is left of it.
         """
         after = NodeState.TIMED_OUT if timed_out else NodeState.FAILED
         check_move(step, step.state, after)
         self.now = now
         handler = None
         scope = step.frame.scope
-        if not step.cancelling:
+        if told is not None:
+            handler = next((edge for edge in step.node.errors if edge.index == told.get("edge")), None)
+        elif not step.cancelling:
             handler, after_handlers = ends.handler_of(step, error)
             if after_handlers is not error:
                 error, culprit = after_handlers, None
@@ -193,7 +202,8 @@ class RunCore(Telling):
         step.arrivals = ()
         handled = handler is not None or (step.node.decl is not None and step.node.decl.on_error == "skip")
         kind = "step.timed_out" if timed_out else "step.failed"
-        self.step_ended(kind, step, {"error": error, "handled": handled and not step.cancelling})
+        data = {"error": error, "handled": handled and not step.cancelling}
+        self.step_ended(kind, step, data if handler is None else {**data, "edge": handler.index})
         if scope.dead:
             ends.note_failure(self, error, culprit or step)
             ends.check_ended(self, scope)
@@ -216,13 +226,11 @@ class RunCore(Telling):
 
     def step_waiting(self, step: Step, question: Any, now: float) -> bool:
         """Say that a step waits for a person; False when its answer was there before the question."""
-        check_move(step, step.state, _WAITING)
-        self.now = now
-        step.state = _WAITING
-        self.active -= 1
-        self.waiting += 1
+        self._wait(step, now)
         key = step.key
-        asked = Question(key, step.node.name, step.frame.scope.path, step.round, question)
+        target = None if step.node.decl is None else step.node.decl.target
+        check = getattr(target, "check_answer", None) or getattr(target, "accept", None)
+        asked = Question(key, step.node.name, step.frame.scope.path, step.round, question, check)
         self.questions[key] = asked
         self.asked[key] = step
         if self.observer is not None:
@@ -242,10 +250,7 @@ class RunCore(Telling):
             return None
         del self.questions[question_id]
         self.early_answers.pop(question_id, None)
-        self.now = now
-        step.state = _RUNNING
-        self.waiting -= 1
-        self.active += 1
+        self._waited(step, now)
         return step
 
     def early_answer(self, question_id: str, value: Any, now: float) -> None:
@@ -254,6 +259,23 @@ class RunCore(Telling):
         self.early_answers[question_id] = value
         if self.sink is not None:
             self.emit("action.requested", None, {"request": "answer", "question_id": question_id, "value": value})
+
+    def step_waits_until(self, step: Step, until: datetime, now: float) -> None:
+        """Say that a step waits for a time, aware and in UTC; `timer_fired` is to be called when it has come."""
+        self._wait(step, now)
+        self.timers[step] = until
+        told = {"until": until.isoformat()}
+        if self.observer is not None:
+            self.observer.step_waiting(step, told)
+        if self.sink is not None:
+            self.emit("step.waiting", step, told)
+
+    def timer_fired(self, step: Step, now: float) -> bool:
+        """Say that a step's time has come; False when it does not wait any more. The caller then ends it."""
+        if self.timers.pop(step, None) is None:
+            return False
+        self._waited(step, now)
+        return True
 
     def enter_graph(self, step: Step, now: float) -> None:
         """Bind the inputs of a started step that holds a graph, and open its scope; it fails if they do not bind."""
@@ -337,6 +359,11 @@ class RunCore(Telling):
             ends.fail_scope(self, self.root, error, None, "timed_out" if timed_out else "cancelled")
         if self._skips or self.due:
             self.drain()
+
+    def leave(self, now: float) -> None:
+        """Let the call end while the run waits for a person or a time; it goes on when it is restored."""
+        self.now = now
+        finishing.leave(self)
 
     def cancel_after_round(self, now: float) -> None:
         """Let the rounds in progress end; the run is cancelled where a further one would start."""
@@ -478,10 +505,28 @@ class RunCore(Telling):
             copies=self.copies,
         )
 
+    def _wait(self, step: Step, now: float) -> None:
+        check_move(step, step.state, _WAITING)
+        self.now = now
+        step.state = _WAITING
+        self.active -= 1
+        self.waiting += 1
+
+    def _waited(self, step: Step, now: float) -> None:
+        self.now = now
+        step.state = _RUNNING
+        self.waiting -= 1
+        self.active += 1
+
+    def waits_no_more(self, step: Step) -> None:
+        """Forget what a step waits for that ends otherwise."""
+        self.waiting -= 1
+        self.questions.pop(step.key, None)
+        self.timers.pop(step, None)
+
     def _leave_live(self, step: Step) -> None:
         step.frame.scope.live.pop(step, None)
         if step.state is _WAITING:
-            self.waiting -= 1
-            self.questions.pop(step.key, None)
+            self.waits_no_more(step)
         else:
             self.active -= 1

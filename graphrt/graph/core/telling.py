@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphrt.graph.protocols import NodeKind, RunEvent
@@ -24,6 +25,8 @@ class Telling:
         """Told of each numbered event, with its step, before the reader is; only where there is a reader."""
         self.now = 0.0
         self.sequence = 0
+        self.held: list[tuple[RunEvent, Step | None]] = []
+        """Events that a run which goes on has made already, and tells next."""
         self.steps: list[Step] = []
         """Every step that has started or was passed over, in that order."""
         self.rounds = 0
@@ -117,9 +120,16 @@ class Telling:
     def emit(self, kind: str, step: Step | None, data: Mapping[str, Any]) -> None:
         """Give an event its number and hand it to the reader, who must be there."""
         self.sequence += 1
-        assert self.sink is not None
         ref = step.ref if step is not None and step.node.kind is not NodeKind.START else None
-        event = RunEvent(kind, self.run_id, self.sequence, ref, data, self.now)
+        self._tell(RunEvent(kind, self.run_id, self.sequence, ref, data, self.now), step)
+
+    def tell_again(self, event: RunEvent, step: Step | None) -> None:
+        """Hand on an event that was made before, with the next number."""
+        self.sequence += 1
+        self._tell(replace(event, sequence=self.sequence), step)
+
+    def _tell(self, event: RunEvent, step: Step | None) -> None:
+        assert self.sink is not None
         if self.recorder is not None:
             self.recorder(event, step)
         self.sink(event)

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from graphrt.hooks import HookContext
     from graphrt.messages import TokenUsage
 
-Deps = TypeVar("Deps")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    Deps = TypeVarWithDefault("Deps", default=Any)
+else:
+    Deps = TypeVar("Deps")
 
 OPEN_EVENTS = frozenset(
     {
@@ -114,7 +119,7 @@ class RunContext(Generic[Deps]):
     @property
     def watched(self) -> bool:
         """Whether somebody reads the run's events: without a reader nothing has to be streamed."""
-        return self._run.core.sink is not None
+        return self._run.watched
 
     def emit(self, type: str, data: Mapping[str, Any] | None = None) -> None:
         """Put an event of your own into the run's stream; its type starts with `custom.` or is one of the engine's.

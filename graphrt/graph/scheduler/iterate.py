@@ -52,6 +52,8 @@ async def iterate(work: Work) -> None:
             if index < stored:
                 _same_item(step, target, index, value)
             else:
+                if run.durable is not None and (problem := run.durable.check_item(step, value)) is not None:
+                    raise problem
                 run.core.item_arrived(target, value, time.time())
                 run.settle()
                 run.suspended()

@@ -9,7 +9,7 @@ import threading
 import time
 from bisect import insort
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -18,7 +18,7 @@ from graphrt.errors import ConfigError, LimitExceededError
 from graphrt.threads import call_soon
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from anyio.lowlevel import EventLoopToken
 
@@ -96,6 +96,55 @@ class Limiter:
 
     def __repr__(self) -> str:
         return f"Limiter({self.slots})"
+
+
+class AsyncSlot(Protocol):
+    """A slot of an `AsyncLimit` that has been taken."""
+
+    async def keep(self) -> None:
+        """Hold the slot until it is released, or this is cancelled; then give it back. Runs beside the work."""
+        ...
+
+    def release(self) -> None:
+        """Let the slot go; called once, when the work has ended."""
+        ...
+
+
+class AsyncLimit(Protocol):
+    """A limit whose slots lie outside the process, and that nodes take as `max_concurrency=` too."""
+
+    async def acquire(self, owner: str) -> AsyncSlot:
+        """Take a slot for *owner*, waiting for it; called before each attempt."""
+        ...
+
+
+class Borrowed:
+    """The slot of an `AsyncLimit` that one step takes and gives back, in the manner of a `Limiter`."""
+
+    __slots__ = ("_limit", "_owner", "_slot", "_start")
+
+    def __init__(
+        self, limit: AsyncLimit, owner: str, start: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+    ) -> None:
+        self._limit = limit
+        self._owner = owner
+        self._start = start
+        self._slot: AsyncSlot | None = None
+
+    def acquire_nowait(self) -> bool:
+        """Say no: such a slot is always waited for."""
+        return False
+
+    async def acquire(self) -> None:
+        """Take a slot, and have it kept beside the work."""
+        self._slot = slot = await self._limit.acquire(self._owner)
+        self._start(slot.keep)
+
+    def release(self) -> None:
+        """Let the slot go."""
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            slot.release()
 
 
 class Turn:

@@ -67,7 +67,7 @@ class RunHandle:
     @property
     def watched(self) -> bool:
         """Whether somebody reads the run's events."""
-        return self._run.core.sink is not None
+        return self._run.watched
 
     @property
     def traced(self) -> bool:

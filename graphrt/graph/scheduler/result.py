@@ -11,6 +11,7 @@ from graphrt.notes import add_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from graphrt.graph.core.run import RunCore
     from graphrt.graph.history import History
@@ -31,7 +32,17 @@ _KINDS = {
 
 
 class RunResult:
-    """How a run ended and what it made. Steps and states are worked out when they are asked for."""
+    """How a run ended and what it made. Steps and states are worked out when they are asked for.
+
+    Attributes:
+        run_id: The run's id.
+        status: How it ended, a `RunStatus`.
+        output: What reached END: the one value, or by node where there are several; None for a run that did not
+            succeed.
+        outputs: Every value that reached END, by source node.
+        error: What `run()` raises; None for a run that succeeded.
+        failures: Failures that nobody handled, the one that failed the run first.
+    """
 
     __slots__ = (
         "_conversation",
@@ -58,11 +69,8 @@ class RunResult:
         self.status = outcome.status
         self.output: Any = outcome.output
         self.outputs: Mapping[str, Any] = outcome.outputs
-        """Every value that reached END, by source node."""
         self.error = outcome.error
-        """What `run()` raises; None for a run that succeeded."""
         self.failures: Sequence[Failure] = tuple(core.failures)
-        """Failures that nobody handled, the one that failed the run first."""
 
     @property
     def termination(self) -> Termination:
@@ -78,7 +86,8 @@ class RunResult:
     def messages(self) -> list[Message]:
         """The conversation of an agent's run, what it was given included; empty for other graphs.
 
-        After a run that did not end well: what was said up to then, each call of a tool with its answer.
+        After a run that did not end well: what was said up to then, each call of a tool with its answer; a reply whose
+        calls were not answered, as where a gate blocked the run, is not part of it.
         """
         said = self._said()
         return [] if said is None else said.conversation()
@@ -107,7 +116,10 @@ class RunResult:
 
     @property
     def state(self) -> Any:
-        """The workflow's state at END; None when it declares none."""
+        """The workflow's state at END; None when it declares none.
+
+        What the plugins of an agent keep is not part of it: see `StateKey`.
+        """
         if self._state is None:
             core = self._run.core
             spec = core.program.state
@@ -154,8 +166,14 @@ class RunResult:
         """Questions that are still open."""
         return list(self._run.core.questions.values())
 
+    @property
+    def wake_at(self) -> datetime | None:
+        """When the first time comes for which a step waits, in UTC; None when none does."""
+        return min(self._run.core.timers.values(), default=None)
+
     def __repr__(self) -> str:
-        return f"RunResult(run_id={self.run_id!r}, status={self.status.value!r}, output={self.output!r})"
+        made = f"output={self.output!r}" if self.error is None else f"error={_show(self.error)}"
+        return f"RunResult(run_id={self.run_id!r}, status={self.status.value!r}, {made})"
 
 
 def _last_history(core: RunCore) -> History | None:

@@ -21,22 +21,26 @@ from graphrt.graph.scheduler import steps
 from graphrt.graph.scheduler.clocks import Clocks
 from graphrt.graph.scheduler.context import RunContext
 from graphrt.graph.scheduler.drive import rest
+from graphrt.graph.scheduler.restored import ended_before, go_on
 from graphrt.graph.scheduler.runner import Way, mismatch
 from graphrt.graph.scheduler.slots import SlotDesk
+from graphrt.graph.scheduler.timers import STAY_SECONDS, Timers
 from graphrt.graph.scheduler.told import ToldRun
 from graphrt.graph.states import NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
     from datetime import datetime
 
     from anyio.abc import TaskGroup
 
     from graphrt.graph.compiled import Program
     from graphrt.graph.core.records import MapRun, Step
+    from graphrt.graph.core.run import RunCore
     from graphrt.graph.protocols import Question, RunEvent
     from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.graph.scheduler.resources import ResourceDesk
+    from graphrt.graph.scheduler.told import Durable
     from graphrt.policies import Budget
 
 _PENDING = NodeState.PENDING
@@ -61,17 +65,27 @@ class GraphScheduler(ToldRun):
         budget: Budget | BudgetTracker | None = None,
         max_concurrency: int | None = None,
         sink: Callable[[RunEvent], None] | None = None,
-        on_ask: Callable[[Question], Awaitable[Any]] | None = None,
+        on_ask: Callable[[Question], Any] | None = None,
         observer: Any = None,
+        durable: Durable | None = None,
+        core: RunCore | None = None,
+        stay_seconds: float = STAY_SECONDS,
     ) -> None:
-        super().__init__(program, run_id, sink, observer)
+        super().__init__(program, run_id, sink, observer, durable, core)
         self.deps = deps
         self.on_ask = on_ask
+        self.resumed: dict[str, Any] = {}
+        """What the event says with which a restored run goes on."""
+        self.answers: dict[str, Any] = {}
+        """Answers that a restored run brings with it, by the id of their question."""
+        self.ended: dict[str, RunEvent] = {}
+        """Ends of steps that were stored, and that a restored run does not reach, by the steps' keys."""
         self.budget = None if budget is None else _tracked(budget)
         limit = max_concurrency if max_concurrency is not None else program.decl.max_concurrency
-        if limit is not None:
+        if limit is not None and core is None:
             self.core.root.limits = (Slots(limit),)
         self.clocks = Clocks(self, timeout if timeout is not None else program.decl.timeout, deadline_at)
+        self.timers = Timers(self, stay_seconds)
         self.threads = Slots(_THREADS)
         self.slots = SlotDesk(self.core.ready, self.suspended)
         self.base = copy_context()
@@ -80,8 +94,6 @@ class GraphScheduler(ToldRun):
         """Iterators that wait for room, with what wakes them."""
         self.resources: ResourceDesk | None = None
         """What steps have opened for as long as the run lives; None while there is nothing."""
-        self.gate: Callable[[], Awaitable[None] | None] | None = None
-        """Asked before a step starts; what it gives is awaited: the reader of the stream is behind."""
         self._cancelled: type[BaseException] = anyio.get_cancelled_exc_class()
         self._waking = False
         self._left = False
@@ -140,7 +152,10 @@ class GraphScheduler(ToldRun):
         """Start the core, then do what was asked for before: a run that is cancelled at once has begun all the same."""
         core = self.core
         try:
-            core.start(value, now)
+            if self.restored:
+                go_on(self, now)
+            else:
+                core.start(value, now)
         except Exception:
             raise
         except BaseException as error:  # noqa: BLE001 - a condition on START was interrupted: run() raises it bare
@@ -180,6 +195,9 @@ class GraphScheduler(ToldRun):
     async def _idle(self) -> None:
         """Wait until something is ready again, or the run is over."""
         core = self.core
+        if self._may_leave():
+            core.leave(time.time())
+            return
         if core.ready or self._map_with_room() is not None:
             return  # a map without room is opened by whoever gives a slot back
         if not core.active and not core.waiting and not self._extra and core.outcome is None:
@@ -192,6 +210,13 @@ class GraphScheduler(ToldRun):
             await self._host_idle.wait()
         finally:
             self._host_idle = None
+
+    def _may_leave(self) -> bool:
+        """Whether the call ends here, since a stored run only waits: for a time that is far, or unasked people."""
+        core = self.core
+        if self.durable is None or not core.waiting or core.active or core.ready:
+            return False
+        return (self.on_ask is None or not core.questions) and self.timers.are_far()
 
     # ------------------------------------------------------------ workers
 
@@ -212,11 +237,12 @@ class GraphScheduler(ToldRun):
         ready = core.ready
         clock = time.time
         while core.outcome is None and not scope.cancel_called:
-            if self.gate is not None and (wait := self.gate()) is not None:
-                await wait
-                continue
             if not ready and not self._open_item():
                 return
+            if (self.gate is not None or self.durable is not None) and (wait := self.held_back()) is not None:
+                self._rested = True
+                await wait
+                continue
             step = ready.popleft()
             if step.state is not _PENDING:
                 if step.state is _RUNNING and step.error is not None and not step.cancelling:
@@ -245,7 +271,10 @@ class GraphScheduler(ToldRun):
                 self.slots.give(limits)
                 self.settle()
                 continue
-            if runner.plain:
+            if self.ended and ended_before(self, step):
+                self.slots.give(limits)
+                self.settle()
+            elif runner.plain:
                 await self._plain(step, scope, limits)
             else:
                 await steps.run_step(self, step, scope, limits)
@@ -296,6 +325,8 @@ class GraphScheduler(ToldRun):
 
     def finished(self, step: Step, value: Any) -> Exception | None:
         """Tell the core that a step has its value; what interrupts a condition on the way ends the run (E14)."""
+        if self.durable is not None and (problem := self.durable.check(step, value)) is not None:
+            return problem
         try:
             return self.core.step_finished(step, value, time.time())
         except Exception:
@@ -347,6 +378,8 @@ class GraphScheduler(ToldRun):
         elif self.graceful and not core.root.dead and not self._at_work():
             core.cancel(None, time.time())
             self.settle()
+        elif self._host_idle is not None and self.durable is not None and self._may_leave():
+            self._host_idle.set()
 
     def _at_work(self) -> bool:
         """Whether a step is at work, and not a source that waits for room that no item makes any more."""
@@ -425,10 +458,17 @@ class GraphScheduler(ToldRun):
         """
         core = self.core
         step = core.asked.get(question_id)
+        problem: Exception | None = None
         if step is not None:
             decl = step.node.decl
             assert decl is not None
             value = decl.target.accept(value)
+            if self.durable is not None:
+                problem = self.durable.check(step, value)
+        elif self.durable is not None:
+            problem = self.durable.check_answer(question_id, value)
+        if problem is not None:
+            raise problem
         going = core.answered(question_id, value, time.time())
         if going is not None:
             steps.finish(self, going, value)

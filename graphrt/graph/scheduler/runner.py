@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphrt.errors import GraphError, GraphTypeError
 from graphrt.graph import typecheck
 from graphrt.graph.bind import fallback_inputs
-from graphrt.graph.protocols import Asks, Node
+from graphrt.graph.protocols import Asks, Node, WaitsUntil
 from graphrt.graph.signature import read_signature
 from graphrt.graph.state import Update
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphrt.graph.compiled import CompiledNode, Program
     from graphrt.graph.core.records import Step
     from graphrt.graph.declared import NodeDecl
-    from graphrt.graph.scheduler.limits import Limiter, RateGate
+    from graphrt.graph.scheduler.limits import AsyncLimit, Limiter, RateGate
 
 
 class Way(IntEnum):
@@ -32,6 +32,7 @@ class Way(IntEnum):
     OBJECT = 4
     GRAPH = 5
     ASK = 6
+    TIMER = 7
 
 
 class Fallback:
@@ -90,7 +91,7 @@ class Runner:
             own = [t for t in (decl.timeout, decl.step_timeout, node.graph.decl.timeout) if t is not None]
             self.step_timeout = min(own) if own else None
         self.fallbacks = tuple(Fallback(node, f) for f in decl.fallback)
-        self.limiter: Limiter | None = decl.max_concurrency
+        self.limiter: Limiter | AsyncLimit | None = decl.max_concurrency
         self.rate: RateGate | None = None
         if decl.max_concurrency is not None or decl.rate_limit is not None:
             self._hold_back(decl)
@@ -117,8 +118,8 @@ def _way_of(node: CompiledNode) -> Way:
     if node.graph is not None:
         return Way.GRAPH
     if type(target) is not FunctionType:  # a protocol check costs more than the rest of this function
-        if isinstance(target, Asks):
-            return Way.ASK
+        if isinstance(target, (Asks, WaitsUntil)):
+            return Way.ASK if isinstance(target, Asks) else Way.TIMER
         if isinstance(target, Node) and not callable(target):
             return Way.OBJECT
     if not node.lazy:

@@ -1,7 +1,8 @@
-"""One step from its start to its end: a function, a graph, a question to a person."""
+"""One step from its start to its end: a function, a graph, a question to a person, a time to wait for."""
 
 from __future__ import annotations
 
+import inspect
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from graphrt.graph.scheduler.runner import Way
 from graphrt.graph.states import NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     import anyio
 
@@ -31,6 +32,9 @@ async def run_step(run: GraphScheduler, step: Step, scope: anyio.CancelScope, li
         return
     if runner.way is Way.ASK:
         await _ask(run, step)
+        return
+    if runner.way is Way.TIMER:
+        run.timers.start(step)
         return
     from graphrt.graph.scheduler.work import Work
 
@@ -115,16 +119,26 @@ async def _ask(run: GraphScheduler, step: Step) -> None:
     except BaseException as error:  # noqa: BLE001 - the same, interrupted: run() raises it bare
         run.interrupted(step, error)
         return
-    key = step.key
     if not core.step_waiting(step, question, time.time()):
-        try:
-            run.answer(key, core.early_answers[key])
-        except Exception as error:  # noqa: BLE001 - the answer does not fit: the question stays open, and is asked
-            core.early_answers.pop(key, None)
-            core.note("action.requested", step, {"refused": "answer", "error": error}, time.time())
+        take_answer(run, step, core.early_answers[step.key])
     if step.state is NodeState.WAITING and run.on_ask is not None:
-        run.start_task(_call_on_ask, run, step)
+        ask_again(run, step)
     run.settle()
+
+
+def take_answer(run: GraphScheduler, step: Step, answer: Any) -> None:
+    """Answer an open question with what was given before; what does not fit is dropped, and the question stays open."""
+    core = run.core
+    try:
+        run.answer(step.key, answer)
+    except Exception as error:  # noqa: BLE001 - accepting an answer may be user code
+        core.early_answers.pop(step.key, None)
+        core.note("action.requested", step, {"refused": "answer", "error": error}, time.time())
+
+
+def ask_again(run: GraphScheduler, step: Step) -> None:
+    """Have the question of a waiting step put to whoever answers for this run."""
+    run.start_task(_call_on_ask, run, step)
 
 
 async def _call_on_ask(run: GraphScheduler, step: Step) -> None:
@@ -148,5 +162,6 @@ async def _call_on_ask(run: GraphScheduler, step: Step) -> None:
             run.wake()
 
 
-async def _ask_person(on_ask: Callable[[Question], Awaitable[Any]], question: Question) -> Any:
-    return await on_ask(question)
+async def _ask_person(on_ask: Callable[[Question], Any], question: Question) -> Any:
+    answer = on_ask(question)
+    return await answer if inspect.isawaitable(answer) else answer

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import anyio
 import anyio.lowlevel
 
-from graphrt.errors import GraphError
+from graphrt.errors import GraphError, RunControlError
 from graphrt.graph.scheduler.result import RunResult, annotate
 from graphrt.graph.states import RunStatus
 
@@ -26,6 +27,16 @@ BUFFER = 1024
 """Events that wait for a reader at most; beyond it a slow reader slows the run."""
 
 CancelMode = Literal["now", "after_step", "after_round"]
+
+
+class Working(Protocol):
+    """A run that more belongs to than its scheduler, such as one that is stored."""
+
+    scheduler: GraphScheduler
+
+    def work(self, value: Any) -> Awaitable[None]:
+        """Run to the end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,7 @@ class RunStream:
 
     def __init__(
         self,
-        begin: Callable[[Callable[[RunEvent], None] | None], GraphScheduler],
+        begin: Callable[[Callable[[RunEvent], None] | None], GraphScheduler | Awaitable[Working]],
         value: Any,
         *,
         check: bool = True,
@@ -80,6 +91,7 @@ class RunStream:
         self._ended = False
         self._interrupt: BaseException | None = None
         self._run: GraphScheduler | None = None
+        self._work: Callable[[Any], Awaitable[None]]
         self._over: anyio.Event
         self._tasks: TaskGroup | None = None
         self.dropped = 0
@@ -89,7 +101,12 @@ class RunStream:
         """Start the run."""
         if self._run is not None:
             raise GraphError("this stream has been entered before", hint="call stream() again for a new run")
-        self._run = self._begin(self._put if self._with_events else self._on_event)
+        begun = self._begin(self._put if self._with_events else self._on_event)
+        if isinstance(begun, Awaitable):
+            working = await begun
+            self._run, self._work = working.scheduler, working.work
+        else:
+            self._run, self._work = begun, begun.run
         self._run.gate = self._gate
         self._over = anyio.Event()
         self._tasks = anyio.create_task_group()
@@ -117,7 +134,9 @@ class RunStream:
     async def _drive(self) -> None:
         run = self._scheduler
         try:
-            await run.run(self._value)
+            await self._work(self._value)
+        except RunControlError as error:  # the end of a stored run could not be stored
+            self._interrupt = error
         finally:
             self._ended = True
             annotate(run)
@@ -217,6 +236,8 @@ class RunStream:
         return RunResult(self._scheduler)
 
     def _raise(self) -> None:
+        if isinstance(self._interrupt, RunControlError):
+            raise self._interrupt
         outcome = self._scheduler.core.outcome
         error = outcome.error if outcome is not None else None
         if error is not None and (self._check or not isinstance(error, Exception)):
@@ -248,6 +269,9 @@ class RunStream:
         Raises:
             GraphTypeError: The answer does not fit the question, which stays open.
         """
+        question = self._scheduler.core.questions.get(question_id)
+        if question is not None and question.check is not None:
+            question.check(value)
         self._scheduler.answer(question_id, value)
         await anyio.lowlevel.checkpoint()
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from graphrt.graph.core.run import RunCore
 from graphrt.graph.states import LIVE_STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Awaitable, Callable, Hashable, Mapping
 
     from anyio.lowlevel import EventLoopToken
 
@@ -20,14 +20,69 @@ if TYPE_CHECKING:
     from graphrt.graph.protocols import RunEvent
 
 
+class Durable(Protocol):
+    """What stores a run as it goes on."""
+
+    def check(self, step: Step, value: Any) -> Exception | None:
+        """Give why a step's value cannot be stored; called before the step has ended."""
+        ...
+
+    def check_item(self, step: Step, value: Any) -> Exception | None:
+        """Give why an item of an iterator cannot be stored; called before its scope opens."""
+        ...
+
+    def check_answer(self, question_id: str, value: Any) -> Exception | None:
+        """Give why an answer cannot be kept for a question that is not open; called before it is kept."""
+        ...
+
+    def load(self, event: RunEvent, step: Step) -> Any:
+        """Give the value with which a stored event says that a step has ended."""
+        ...
+
+    def record(self, event: RunEvent, step: Step | None) -> None:
+        """Take an event down; called for each numbered event, in order."""
+        ...
+
+    def gate(self) -> Awaitable[None] | None:
+        """Give what a step has to wait for before it starts."""
+        ...
+
+
+def _nobody(event: RunEvent) -> None:
+    """Stand for a reader where there is none: the core makes events only where they are read."""
+
+
 class ToldRun(ABC):
     """The listening half of a scheduler: events, text and usage of nodes; cancellations."""
 
-    def __init__(self, program: Program, run_id: str, sink: Callable[[RunEvent], None] | None, observer: Any) -> None:
+    def __init__(
+        self,
+        program: Program,
+        run_id: str,
+        sink: Callable[[RunEvent], None] | None,
+        observer: Any,
+        durable: Durable | None = None,
+        core: RunCore | None = None,
+    ) -> None:
         self.program = program
         self.run_id = run_id
         self.observer = observer
-        self.core = RunCore(program, run_id, sink=sink, observer=observer)
+        self.durable = durable
+        """Stores what happens; None for a run that leaves nothing."""
+        self.gate: Callable[[], Awaitable[None] | None] | None = None
+        """Asked before a step starts; what it gives is awaited: the reader of the stream is behind."""
+        self.watched = sink is not None
+        """Whether somebody reads the events."""
+        self.restored = core is not None
+        """Whether the run goes on where stored events end."""
+        if sink is None and durable is not None:
+            sink = _nobody
+        self.core = core or RunCore(program, run_id, sink=sink, observer=observer)
+        if durable is not None:
+            self.core.recorder = durable.record
+            self.core.sink = sink
+        if core is not None:
+            core.observer = observer
         self.token: EventLoopToken | None = None
         self.stopping = False
         self.graceful = False
@@ -43,6 +98,12 @@ class ToldRun(ABC):
     @abstractmethod
     def settle(self) -> None:
         """Carry out what the core has left to do; the scheduler's affair."""
+
+    def held_back(self) -> Awaitable[None] | None:
+        """Give what has to be awaited before a step starts: the reader of the stream, or that an end is stored."""
+        if self.gate is not None and (wait := self.gate()) is not None:
+            return wait
+        return None if self.durable is None else self.durable.gate()
 
     @property
     def usage(self) -> Any:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from graphrt.graph.core.records import MapRun, Slots, Step
+    from graphrt.graph.scheduler.limits import Borrowed, Limiter
     from graphrt.graph.scheduler.run import GraphScheduler
     from graphrt.graph.scheduler.runner import Fallback, Runner
 
@@ -37,6 +38,7 @@ class Work:
         "fallbacks_used",
         "holding",
         "lent",
+        "limiter",
         "limits",
         "map_run",
         "out_of_time",
@@ -53,6 +55,7 @@ class Work:
         self.limits = limits
         self.holding = bool(limits)
         """Whether the slots of *limits* are taken, those of *lent* left out."""
+        self.limiter = self._limiter_of(runner)
         self.lent: tuple[Slots, ...] = ()
         """Slots given back for a while."""
         self.out_of_time: BaseException | None = None
@@ -63,6 +66,15 @@ class Work:
         """Ends by `step_timeout`."""
         self.attempt_span: anyio.CancelScope | None = None
         """Ends by `timeout`; the last attempt's."""
+
+    def _limiter_of(self, runner: Runner) -> Limiter | Borrowed | None:
+        limiter: Any = runner.limiter
+        if limiter is None or hasattr(limiter, "acquire_nowait"):
+            found: Limiter | None = limiter
+            return found
+        from graphrt.graph.scheduler.limits import Borrowed
+
+        return Borrowed(limiter, f"{self.run.run_id}:{self.step.node.name}", self.run.start_task)
 
     async def all_attempts(self) -> Any:
         """Try, try again, then fall back; within `step_timeout` over all of it."""
@@ -226,7 +238,7 @@ class Work:
 
     async def _take_turn(self) -> None:
         """Take slots and the limiter, and start when the rate allows: nothing is held while that is waited for."""
-        limiter, rate = self.runner.limiter, self.runner.rate
+        limiter, rate = self.limiter, self.runner.rate
         if rate is None:
             await self._take_slots_and_limiter()
             return
@@ -250,7 +262,7 @@ class Work:
 
     async def _take_slots_and_limiter(self) -> None:
         """Take both. Who has the limiter never waits: so nobody waits for ever."""
-        run, limiter = self.run, self.runner.limiter
+        run, limiter = self.run, self.limiter
         for tries in count(1):
             await self.take_slots()
             if limiter is None or limiter.acquire_nowait():
@@ -289,8 +301,8 @@ class Work:
             run.slots.give(self.lent)
 
     def _give(self) -> None:
-        if self.runner.limiter is not None:
-            self.runner.limiter.release()
+        if self.limiter is not None:
+            self.limiter.release()
         self.give_slots()
 
     def give_slots(self) -> None:

@@ -25,6 +25,7 @@ _SHAPES: Final = {
     "router": 'shape=diamond style="filled"',
     "join": 'shape=invtrapezium style="filled"',
     "ask": 'shape=note style="filled"',
+    "timer": 'shape=octagon style="filled"',
     "graph": 'shape=box style="filled" peripheries=2',
     "plan_step": 'shape=box style="filled"',
 }

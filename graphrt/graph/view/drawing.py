@@ -16,6 +16,7 @@ NODE_KINDS: Final = (
     "router",
     "join",
     "ask",
+    "timer",
     "graph",
     "plan_step",
 )

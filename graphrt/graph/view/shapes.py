@@ -13,6 +13,7 @@ fallback    trapezoid, wide below
 router      rhombus
 join        trapezoid, wide above
 ask         speech bubble
+timer       box with round corners, and a clock
 graph       box with a bar at either side
 plan_step   box with square corners
 folded      pile of boxes: a whole group of a large drawing
@@ -41,6 +42,7 @@ ICONS: Final = {
     "A.7.7 0 0 0 3.6 13.4L8.4 8.6A3.7 3.7 0 0 0 12.6 3.4",
     "fallback": "M3 5.5h6.6a3.6 3.6 0 0 1 0 7.2H6M6 2.5 3 5.5l3 3",
     "ask": "M8 2.2a2.9 2.9 0 1 1 0 5.8a2.9 2.9 0 1 1 0-5.8ZM2.6 14c.6-2.8 2.7-4.2 5.4-4.2s4.8 1.4 5.4 4.2",
+    "timer": "M8 1.8a6.2 6.2 0 1 1 0 12.4a6.2 6.2 0 1 1 0-12.4ZM8 4.6V8l2.6 1.9",
     "graph": "M6 2h4v3.4H6ZM1.8 10.6h4V14h-4ZM10.2 10.6h4V14h-4ZM8 5.4V8M3.8 10.6V8h8.4v2.6",
     "plan_step": "M2 4.4 3.3 5.7 5.6 3.2M8.4 4.5h5.8M2 11.2l1.3 1.3 2.3-2.5M8.4 11.4h5.8",
     FOLDED: "M8 2.2 14 5.2 8 8.2 2 5.2ZM2 8.2l6 3 6-3M2 11.2l6 3 6-3",

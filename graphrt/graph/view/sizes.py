@@ -37,7 +37,7 @@ _SLANT_MARGIN: Final = 12.0
 _EDGE_ROOM: Final = 14.0
 _EDGE_LIMIT: Final = 240.0
 
-ICONS: Final = frozenset({"agent", "inference", "tool", "fallback", "ask", "graph", "plan_step", FOLDED})
+ICONS: Final = frozenset({"agent", "inference", "tool", "fallback", "ask", "timer", "graph", "plan_step", FOLDED})
 """Kinds that have a small picture before their name."""
 
 _PADDING: Final = {
