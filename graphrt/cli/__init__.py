@@ -1,4 +1,4 @@
-"""The command line: `graphrt demo`, `graphrt run`, `graphrt show`."""
+"""The command line: `graphrt demo`, `run`, `show`, `runs` and `worker`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from graphrt import __version__
+from graphrt.cli.runs_parser import LEDGER_VARIABLE, add_ledger, add_runs, add_worker, seconds
 from graphrt.errors import GraphrtError
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ FAILED: Final = 1
 """The run failed."""
 NOT_STARTED: Final = 2
 """Nothing was run: an argument is wrong, or what was named is not there."""
+WAITING: Final = 3
+"""The run is stored, and waits for a person."""
 INTERRUPTED: Final = 130
 """Cancelled by Ctrl-C."""
 
@@ -30,7 +33,10 @@ class UsageError(GraphrtError):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command, and give its exit code: 0, 1 for a failed run, 2 for a wrong call, 130 for Ctrl-C."""
+    """Run one command, and give its exit code.
+
+    0; 1 for a failed run; 2 for a wrong call; 3 for a stored run that waits for a person; 130 for Ctrl-C.
+    """
     try:
         options = _parser().parse_args(argv)
         command: Callable[[argparse.Namespace], int] = options.command
@@ -80,6 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_run(commands)
     _add_show(commands)
+    add_runs(commands)
+    add_worker(commands)
     return parser
 
 
@@ -104,7 +112,7 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="N",
         help=f"questions at most, 1 to {MOST_QUESTIONS} (default: 4)",
     )
-    demo.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up after so long")
+    demo.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up after so long")
     demo.set_defaults(command=_demo)
 
 
@@ -117,13 +125,18 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     run.add_argument("target", metavar="module:workflow", help="where the workflow is, such as report:report")
     run.add_argument("--input", metavar="JSON", help="the input; what is not JSON is a text if the workflow takes one")
-    run.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up after so long")
+    run.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up after so long")
     run.add_argument(
         "--svg",
         metavar="FILE",
         help="draw the graph with the run's states; - for standard output, and the output to standard error",
     )
     run.add_argument("--trace", metavar="FILE", help="write the run's spans, a JSON object a line")
+    add_ledger(
+        run,
+        f"store the run as it goes on: a file, or postgresql://... (default: {LEDGER_VARIABLE}; without both, nowhere)",
+    )
+    run.add_argument("--run-id", metavar="ID", help="its id; a stored run of this id is not run again")
     run.add_argument("--verbose", action="store_true", help="print what happens to standard error")
     run.add_argument("--traceback", action="store_true", help="print where a failure came from")
     run.set_defaults(command=_run)
@@ -141,16 +154,6 @@ def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     form.add_argument("--svg", metavar="FILE", help="draw it into a file; - for standard output")
     form.add_argument("--mermaid", action="store_true", help="print it as a Mermaid flowchart")
     show.set_defaults(command=_show)
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise ValueError(text)
-    return seconds
-
-
-_seconds.__name__ = "number of seconds above 0"  # what argparse calls it in its message
 
 
 def _questions(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from graphrt.cli import one_line
+from graphrt.cli import FAILED, SUCCEEDED, WAITING, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +32,12 @@ class Driven:
 
     @property
     def exit_code(self) -> int:
-        """0 for a success, 1 for a failure; for an interruption what shells expect, 128 and the signal."""
+        """0 for a success, 1 for a failure, 3 while it waits; for an interruption 128 and the signal, as shells do."""
         if self.result.status == "succeeded":
-            return 0
-        return 1 if self.signal is None else 128 + self.signal
+            return SUCCEEDED
+        if self.result.status == "waiting":
+            return WAITING
+        return FAILED if self.signal is None else 128 + self.signal
 
 
 def how_it_ended(result: RunResult) -> str:

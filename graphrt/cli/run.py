@@ -14,7 +14,9 @@ from pydantic_core import to_json
 from graphrt.cli import UsageError, print_error
 from graphrt.cli.asking import TerminalAsker
 from graphrt.cli.driving import Driven, drive, how_it_ended
+from graphrt.cli.ledger import given_place, ledger_words
 from graphrt.cli.target import load_graph, read_input
+from graphrt.cli.waiting import print_result, tell_waiting
 
 if TYPE_CHECKING:
     import argparse
@@ -38,15 +40,16 @@ def run(options: argparse.Namespace) -> int:
         telemetry = _telemetry(options.trace, stack)
         on_event = _print_event if options.verbose else _pass_over
 
+        shared: dict[str, Any] = {"on_event": on_event, "timeout": options.timeout, "telemetry": telemetry}
+        place = given_place(options)
+
         async def main() -> Driven:
-            return await drive(
-                graph,
-                value,
-                on_event=on_event,
-                timeout=options.timeout,
-                telemetry=telemetry,
-                on_ask=TerminalAsker(),
-            )
+            if place is None:
+                return await drive(graph, value, on_ask=TerminalAsker(), run_id=options.run_id, **shared)
+            from graphrt.cli.stored import new_run_id, run_stored
+
+            run_id = options.run_id or new_run_id()
+            return await run_stored(graph, value, place, run_id, options.target, **shared)
 
         driven = anyio.run(main)
     drawn = options.svg == "-"
@@ -55,30 +58,27 @@ def run(options: argparse.Namespace) -> int:
     elif options.svg:
         _write(options.svg, graph.to_svg(driven.result))
     # Where the drawing is on standard output it is there alone, so that it can be piped into a file.
-    return _conclude(driven, sys.stderr if drawn else sys.stdout, traceback_wanted=options.traceback)
+    out = sys.stderr if drawn else sys.stdout
+    return _conclude(driven, out, ledger_words(options), traceback_wanted=options.traceback, stored=place is not None)
 
 
-def _conclude(driven: Driven, out: TextIO, *, traceback_wanted: bool) -> int:
+def _conclude(driven: Driven, out: TextIO, ledger: str, *, traceback_wanted: bool, stored: bool) -> int:
     result = driven.result
+    command = f"graphrt runs resume{ledger} {result.run_id}" if stored else ""
     if result.status == "succeeded":
-        _print_value(result.output, out)
+        print_result(result.output, out)
+    elif result.status == "waiting":
+        tell_waiting(result.run_id, result.questions, ledger, result.wake_at)
     elif driven.signal is not None:
-        print_error("cancelled")
+        print_error(f"cancelled; to go on: {command}" if stored else "cancelled")
     elif result.error is not None:
         if traceback_wanted:
             traceback.print_exception(result.error)
         notes = getattr(result.error, "__notes__", [])
         ended = how_it_ended(result)
         where = f" ({notes[0]})" if notes and notes[0] not in ended else ""
-        print_error(f"{ended}{where}")
+        print_error(f"{ended}{where}{f'; to try again: {command}' if stored else ''}")
     return driven.exit_code
-
-
-def _print_value(value: Any, out: TextIO) -> None:
-    if isinstance(value, str):
-        print(value, file=out)
-    elif value is not None:
-        print(to_json(value, indent=2, fallback=str).decode(), file=out)
 
 
 def _print_event(event: RunEvent) -> None:
