@@ -47,11 +47,13 @@ __all__ = [
     "RetryPolicy",
     "RunCancelledError",
     "RunContext",
+    "RunControl",
     "RunEvent",
     "RunResult",
     "Session",
     "SessionTaskAgent",
     "SimpleAgent",
+    "SqliteRunLedgerStore",
     "StateConflictError",
     "Step",
     "ToolError",
@@ -105,6 +107,7 @@ if TYPE_CHECKING:
         Workflow,
     )
     from graphrt.hooks import HookEvent, HookExecutor
+    from graphrt.ledger import RunControl, SqliteRunLedgerStore
     from graphrt.llm import LLMProvider, OpenAIProvider, retrying, with_fallback
     from graphrt.messages import Message
     from graphrt.nodes import AgentNode, Ask
@@ -159,6 +162,7 @@ if not TYPE_CHECKING:
                 "Workflow",
             ),
             "graphrt.hooks": ("HookEvent", "HookExecutor"),
+            "graphrt.ledger": ("RunControl", "SqliteRunLedgerStore"),
             "graphrt.llm": ("LLMProvider", "OpenAIProvider", "retrying", "with_fallback"),
             "graphrt.messages": ("Message",),
             "graphrt.nodes": ("AgentNode", "Ask"),

@@ -36,52 +36,63 @@ _CONFIG = ConfigDict(frozen=True, extra="forbid")
 
 
 class CompactConfig(BaseModel):
-    """When and how old messages are replaced by a summary."""
+    """When and how old messages are replaced by a summary.
+
+    Attributes:
+        threshold_tokens: Tokens above which old messages are summarised; None: what the context policy leaves for
+            input.
+        keep_recent: Messages at the end that are never summarised.
+        summary_prompt: What the model is told when it is asked for the summary.
+        min_savings_ratio: Part of the tokens that a summary must save to be worth it.
+    """
 
     model_config = _CONFIG
 
     threshold_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Tokens above which old messages are summarised; None: what the context policy leaves for input."""
     keep_recent: Annotated[int, Field(ge=0)] = 2
-    """Messages at the end that are never summarised."""
     summary_prompt: Annotated[str, Field(min_length=1)] = DEFAULT_SUMMARY_PROMPT
-    """What the model is told when it is asked for the summary."""
     min_savings_ratio: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """Part of the tokens that a summary must save to be worth it."""
 
 
 class ContextPolicy(BaseModel):
-    """What of a conversation is sent to the model."""
+    """What of a conversation is sent to the model.
+
+    Attributes:
+        max_context_tokens: Tokens the model takes, question and answer together.
+        max_output_tokens: Tokens of these kept free for the answer.
+        min_recent_messages: Messages at the end that are sent whatever they cost.
+        enable_prompt_cache: Whether the part of the request that stays the same is marked, for providers that can
+            cache it.
+        estimator: Gives the tokens of one ``Message``; None: a rough count by characters.
+    """
 
     model_config = _CONFIG
 
     max_context_tokens: Annotated[int, Field(ge=1)] = 200_000
-    """Tokens the model takes, question and answer together."""
     max_output_tokens: Annotated[int, Field(ge=1)] = 16_384
-    """Tokens of these kept free for the answer."""
     min_recent_messages: Annotated[int, Field(ge=0)] = 10
-    """Messages at the end that are sent whatever they cost."""
     enable_prompt_cache: bool = True
-    """Mark the part of the request that stays the same, for providers that can cache it."""
     estimator: Callable[[Any], int] | None = Field(default=None, exclude=True)
-    """Gives the tokens of one ``Message``; None: a rough count by characters."""
 
 
 class RetryConfig(BaseModel):
-    """How often a model is asked again, and which models stand in for it."""
+    """How often a model is asked again, and which models stand in for it.
+
+    Attributes:
+        max_retries: Attempts after the first; each fallback model has as many.
+        fallback_models: Ids in the model registry, tried in order when the model before has used up its attempts.
+        backoff_base: Seconds before the second attempt, doubled for each one after; 0: no pauses at all.
+        overloaded_backoff_base: The same when the provider said that it is overloaded.
+        backoff_max: Longest pause in seconds; a provider's Retry-After may exceed it.
+    """
 
     model_config = _CONFIG
 
     max_retries: Annotated[int, Field(ge=0)] = 2
-    """Attempts after the first; each fallback model has as many."""
     fallback_models: list[str] = Field(default_factory=list)
-    """Ids in the model registry, tried in order when the model before has used up its attempts."""
     backoff_base: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
-    """Seconds before the second attempt, doubled for each one after; 0: no pauses at all."""
     overloaded_backoff_base: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0
-    """The same when the provider said that it is overloaded."""
     backoff_max: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0
-    """Longest pause in seconds; a provider's Retry-After may exceed it."""
 
     def to_policy(self, retry_on: RetryOn | None = None) -> RetryPolicy:
         """Translate into the engine's policy, without the fallbacks.
@@ -131,38 +142,41 @@ class AgentConfig(BaseModel):
     """Every setting of an agent.
 
     ``max_rounds`` may also be given as ``max_iterations`` or ``max_tool_turns``; these read as it does.
+
+    Attributes:
+        system_prompt: What the model is told first: a text, or what makes one for each turn.
+        model: The provider's name of the model, or with registries the id of one.
+        temperature: From 0 to 2; None: not sent, for models that do not take it.
+        max_tokens: Tokens of one reply; None: not sent.
+        max_rounds: Inferences of one turn; also taken as ``max_iterations`` and ``max_tool_turns``.
+        on_limit: What happens at ``max_rounds``: the turn is stopped, or its last round offers no tools and its
+            reply is the answer.
+        timeout_seconds: Seconds one turn may take.
+        max_turns: Turns of one session; None: no limit.
+        session_ttl: How long a session may lie idle; None: for ever.
+        compact_config: When old messages are replaced by a summary; None: never.
+        tool_execution: Whether the tool calls of one round run together or one after another.
+        limit_reply: What ``process`` answers, word for word, at ``max_rounds``.
+        timeout_reply: What ``process`` answers, word for word, when ``timeout_seconds`` are over.
+        max_delegate_depth: How deep agents may call agents.
     """
 
     model_config = _CONFIG
 
     system_prompt: str | InstanceOf[SystemPromptBuilder] = DEFAULT_SYSTEM_PROMPT
-    """A text, or what makes one for each turn."""
     model: Annotated[str, Field(min_length=1)] = "gpt-4o-mini"
     temperature: Annotated[float, Field(ge=0, le=2)] | None = 0.7
-    """None: not sent, for models that do not take it."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Tokens of one reply; None: not sent."""
     max_rounds: Annotated[int, Field(ge=1)] = 10
-    """Inferences of one turn."""
     on_limit: Literal["stop", "answer"] = "stop"
-    """What happens at ``max_rounds``: the turn is stopped, or its last round offers no tools and its reply is the
-    answer."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 300
-    """Seconds one turn may take."""
     max_turns: Annotated[int, Field(ge=0)] | None = None
-    """Turns of one session; None: no limit."""
     session_ttl: Annotated[timedelta, Field(ge=timedelta(0))] | None = None
-    """How long a session may lie idle; None: for ever."""
     compact_config: CompactConfig | None = None
-    """None: old messages are never summarised."""
     tool_execution: Literal["parallel", "sequential"] = "parallel"
-    """Whether the tool calls of one round run together or one after another."""
     limit_reply: str = DEFAULT_LIMIT_REPLY
-    """What ``process`` answers, word for word, at ``max_rounds``."""
     timeout_reply: str = DEFAULT_TIMEOUT_REPLY
-    """What ``process`` answers, word for word, when ``timeout_seconds`` are over."""
     max_delegate_depth: Annotated[int, Field(ge=0)] = 3
-    """How deep agents may call agents."""
 
     if TYPE_CHECKING:  # names the aliases, which are no fields
 

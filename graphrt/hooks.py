@@ -20,22 +20,29 @@ log = logging.getLogger(__name__)
 
 
 class HookEvent(StrEnum):
-    """What a hook can be registered for."""
+    """What a hook can be registered for.
+
+    Attributes:
+        PRE_REQUEST: Before a model is asked; a hook may block. Data: ``request``, ``model``, ``messages``. An agent
+            that another one calls has a ``run_id`` of its own.
+        POST_REQUEST: After a model answered. Data: those of ``PRE_REQUEST``, and ``response``, an ``LLMResponse``.
+        ON_RETRY: Before the pause that precedes another attempt. Data: ``attempt`` (the one that failed, from 1),
+            ``delay`` (seconds), ``error``, ``model``.
+        ON_ERROR: After a turn, a run of an agent or a planner's request failed. Data: ``error``, an ``AgentError``,
+            and ``user_input`` where there is one.
+        ON_TURN_START: Before a turn does anything; a hook may block. Data: ``user_input``.
+        ON_TURN_END: After a turn succeeded. Data: ``user_input`` and ``response``, a ``ChatResponse``.
+        ON_PLAN_STEP_COMPLETE: When a plan's step starts running, and again when it ends. Data: ``status``, a
+            ``StepState`` (running at the start), and at the end ``response``, ``error`` or ``reason``.
+    """
 
     PRE_REQUEST = "pre_request"
-    """Before a model is asked; a hook may block."""
     POST_REQUEST = "post_request"
-    """After a model answered."""
     ON_RETRY = "on_retry"
-    """Before the pause that precedes another attempt."""
     ON_ERROR = "on_error"
-    """After a turn or a request failed."""
     ON_TURN_START = "on_turn_start"
-    """Before a turn does anything; a hook may block."""
     ON_TURN_END = "on_turn_end"
-    """After a turn succeeded."""
     ON_PLAN_STEP_COMPLETE = "on_plan_step_complete"
-    """When a plan's step starts running, and when it ends; ``data["status"]`` says which."""
 
 
 _BLOCKABLE: Final = frozenset({HookEvent.ON_TURN_START, HookEvent.PRE_REQUEST})
@@ -43,31 +50,40 @@ _BLOCKABLE: Final = frozenset({HookEvent.ON_TURN_START, HookEvent.PRE_REQUEST})
 
 @dataclass(frozen=True, slots=True)
 class HookContext:
-    """What a hook is told."""
+    """What a hook is told.
+
+    Attributes:
+        event: What has happened.
+        session_id: The session, where there is one.
+        run_id: The run, where there is one.
+        turn_index: On events of a turn: the turns the session had finished before this one.
+        plan_step_index: On ``ON_PLAN_STEP_COMPLETE``: the step's place in its plan, from 0.
+        data: What else belongs to the event, by name; `HookEvent` lists it for each.
+    """
 
     event: HookEvent
     session_id: str | None = None
     run_id: str | None = None
     turn_index: int | None = None
-    """On turn events: the turns the session had finished before this one."""
     plan_step_index: int | None = None
-    """On plan events: the step's place in its plan, from 0."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What else belongs to the event: ``user_input``, ``response``, ``error``, ``status``, ``attempt``,
-    ``delay``."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookResult:
-    """A hook's answer."""
+    """A hook's answer.
+
+    Attributes:
+        blocked: Whether the hook refuses.
+        reason: Why it blocks.
+        hook: Name of the hook that blocked; filled in by the executor.
+        cause: What the hook raised to block, if it raised.
+    """
 
     blocked: bool = False
     reason: str | None = None
-    """Why it blocks."""
     hook: str | None = None
-    """Name of the hook that blocked; filled in by the executor."""
     cause: BaseException | None = None
-    """What the hook raised to block, if it raised."""
 
     @classmethod
     def ok(cls) -> HookResult:

@@ -68,7 +68,14 @@ def _only_for_callers(init: _Init) -> _Init:
 
 
 class Role(StrEnum):
-    """Who speaks."""
+    """Who speaks.
+
+    Attributes:
+        SYSTEM: Whoever runs the model: instructions.
+        USER: A person.
+        ASSISTANT: The model.
+        TOOL: A tool that was called: its answer.
+    """
 
     SYSTEM = "system"
     USER = "user"
@@ -77,20 +84,23 @@ class Role(StrEnum):
 
 
 class ToolCall(BaseModel):
-    """A model's wish to call a tool."""
+    """A model's wish to call a tool.
+
+    Attributes:
+        id: Pairs the call with its answer.
+        name: Id of the tool.
+        arguments: What the tool is called with; empty when ``error`` is set.
+        error: Why the arguments could not be read; such a call must be answered, not executed.
+        raw_arguments: The arguments as the model wrote them, kept when they could not be read.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: CleanText
-    """Pairs the call with its answer."""
     name: CleanText
-    """Id of the tool."""
     arguments: CleanDict = Field(default_factory=dict)
-    """Empty when ``error`` is set."""
     error: CleanText | None = None
-    """Why the arguments could not be read; such a call must be answered, not executed."""
     raw_arguments: CleanText | None = None
-    """The arguments as the model wrote them, kept when they could not be read."""
 
     @_only_for_callers
     def __init__(
@@ -106,7 +116,13 @@ class ToolCall(BaseModel):
 
 
 class TokenUsage(BaseModel):
-    """How many tokens a call took. None is unknown, which is not 0."""
+    """How many tokens a call took. None is unknown, which is not 0.
+
+    Attributes:
+        input_tokens: Tokens sent.
+        output_tokens: Tokens received.
+        total_tokens: Both together, as the provider counts.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -142,16 +158,22 @@ class TokenUsage(BaseModel):
 
 
 class Message(BaseModel):
-    """One entry of a conversation."""
+    """One entry of a conversation.
+
+    Attributes:
+        role: Who speaks.
+        content: What is said.
+        tool_calls: Calls the assistant asked for; each is answered by one message of role ``tool``.
+        tool_call_id: On a message of role ``tool``: the call it answers.
+        name: A name of the speaker or of the tool, for providers that take one.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     role: Role
     content: CleanText = ""
     tool_calls: list[ToolCall] = Field(default_factory=list)
-    """Calls the assistant asked for; each is answered by one message of role ``tool``."""
     tool_call_id: CleanText | None = None
-    """On a message of role ``tool``: the call it answers."""
     name: CleanText | None = None
 
     @_only_for_callers
@@ -187,20 +209,25 @@ class Message(BaseModel):
 
 
 class LLMResponse(BaseModel):
-    """One reply of a provider."""
+    """One reply of a provider.
+
+    Attributes:
+        content: What the model says.
+        tool_calls: Calls that it asks for.
+        usage: Tokens of the call; None when the provider said nothing about it.
+        finish_reason: Why the model stopped, in the provider's word.
+        model: The model that answered, as the provider names it.
+        parsed: The validated value, when structured output was asked for.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     content: CleanText = ""
     tool_calls: list[ToolCall] = Field(default_factory=list)
     usage: TokenUsage | None = None
-    """None when the provider said nothing about it."""
     finish_reason: CleanText | None = None
-    """Why the model stopped, in the provider's word."""
     model: CleanText | None = None
-    """The model that answered, as the provider names it."""
     parsed: Any = None
-    """The validated value, when structured output was asked for."""
 
     @_only_for_callers
     def __init__(
@@ -228,19 +255,23 @@ class LLMResponse(BaseModel):
 
 
 class ChatResponse(BaseModel):
-    """One finished turn."""
+    """One finished turn.
+
+    Attributes:
+        content: The reply.
+        usage: Sum over the turn's model calls; None when no call reported any.
+        rounds: Inferences the turn took.
+        termination: Why the turn ended: a ``Termination``.
+        tool_calls: Every call of the turn, in order.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     content: CleanText = ""
     usage: TokenUsage | None = None
-    """Sum over the turn's model calls; None when no call reported any."""
     rounds: Annotated[int, Field(ge=0)] = 0
-    """Inferences the turn took."""
     termination: Any = None
-    """Why the turn ended: a ``Termination``."""
     tool_calls: list[ToolCall] = Field(default_factory=list)
-    """Every call of the turn, in order."""
 
     @_only_for_callers
     def __init__(

@@ -27,22 +27,24 @@ class RetryPolicy:
 
     Cancellation, ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` are never retried, whatever
     ``retry_on`` says.
+
+    Attributes:
+        attempts: Attempts in all, the first included.
+        wait_initial: Seconds before the second attempt, doubled for each one after it; 0 means no pause at all.
+        wait_max: Longest pause of the schedule, in seconds; a provider's ``Retry-After`` may exceed it.
+        jitter: Up to this many seconds, drawn at random, are added to each pause.
+        max_elapsed: Seconds from the start of the first attempt after which no further attempt is started.
+        retry_on: Which exceptions are worth another attempt.
+        wait_for: Replaces the doubling schedule (``wait_initial``, ``wait_max`` and ``jitter``) by a function.
     """
 
     attempts: int = 3
-    """Attempts in all, the first included."""
     wait_initial: float = 0.5
-    """Seconds before the second attempt, doubled for each one after it; 0 means no pause at all."""
     wait_max: float = 8.0
-    """Longest pause of the schedule, in seconds; a provider's ``Retry-After`` may exceed it."""
     jitter: float = 0.0
-    """Up to this many seconds, drawn at random, are added to each pause."""
     max_elapsed: float | None = None
-    """Seconds from the start of the first attempt after which no further attempt is started."""
     retry_on: RetryOn = Exception
-    """Which exceptions are worth another attempt."""
     wait_for: WaitFor | None = None
-    """Replaces the doubling schedule (``wait_initial``, ``wait_max`` and ``jitter``) by a function."""
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
@@ -96,12 +98,15 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """At most ``n`` starts within any ``per_seconds``."""
+    """At most ``n`` starts within any ``per_seconds``.
+
+    Attributes:
+        n: Starts allowed in the window.
+        per_seconds: Length of the window in seconds.
+    """
 
     n: int
-    """Starts allowed in the window."""
     per_seconds: float = 1.0
-    """Length of the window in seconds."""
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:
@@ -116,16 +121,19 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run with all its branches and sub-graphs may spend; None means no limit."""
+    """What a run with all its branches and sub-graphs may spend; None means no limit.
+
+    Attributes:
+        requests: Model calls.
+        tokens: Tokens in and out together.
+        tool_calls: Calls of tools.
+        cost: Money, in the currency of the prices on the ``ModelSpec``.
+    """
 
     requests: int | None = None
-    """Model calls."""
     tokens: int | None = None
-    """Tokens in and out together."""
     tool_calls: int | None = None
-    """Calls of tools."""
     cost: float | None = None
-    """Money, in the currency of the prices on the ``ModelSpec``."""
 
     def __post_init__(self) -> None:
         for name in ("requests", "tokens", "tool_calls"):

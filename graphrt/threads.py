@@ -61,6 +61,11 @@ def abandoned_count() -> int:
     return len(_pool.abandoned)
 
 
+def awaits_thread(loop: object) -> bool:
+    """Say whether a task of *loop*, an asyncio loop or a trio token, waits for a thread that is not abandoned."""
+    return _pool.awaits(loop)
+
+
 def call_soon(token: EventLoopToken, fn: Callable[[*Ts], object], *args: *Ts) -> bool:
     """Have *fn* called on the event loop that *token* stands for; from any thread, without waiting.
 
@@ -242,6 +247,8 @@ class _Pool:
     def reset(self) -> None:
         """Forget every thread: a forked child has none of them."""
         self.abandoned: set[_Job] = set()
+        self._awaited: Counter[object] = Counter()
+        """How many tasks of each event loop wait for a job."""
         # Re-entrant: the collector may close a forgotten coroutine, and so abandon its job, anywhere.
         self._lock = threading.RLock()
         self._idle: list[_Worker] = []
@@ -262,6 +269,23 @@ class _Pool:
                     hint="bound how many synchronous functions run at once, as with max_concurrency=",
                 ) from error
         worker.jobs.put(job)
+
+    def awaits(self, loop: object) -> bool:
+        """Say whether a task of *loop* waits for a job."""
+        return loop in self._awaited
+
+    def wait_begins(self, job: _Job) -> None:
+        """Note that a task waits for *job*."""
+        with self._lock:
+            self._awaited[job.token.native_token] += 1
+
+    def wait_ends(self, job: _Job) -> None:
+        """Note that the task does not wait any more; nothing is kept of its loop."""
+        loop = job.token.native_token
+        with self._lock:
+            self._awaited[loop] -= 1
+            if self._awaited[loop] <= 0:
+                del self._awaited[loop]
 
     def end(self, job: _Job, worker: _Worker) -> bool:
         """Note that *job*'s function has ended; false if nobody waits for it: its thread ends as well."""
@@ -305,9 +329,11 @@ class _Pool:
 
 async def _outcome(job: _Job, on_abandon: Callable[[], object] | None) -> object:
     """Wait for the end of *job*, and return or raise what came of it."""
+    _pool.wait_begins(job)
     try:
         await job.done.wait()
     finally:
+        _pool.wait_ends(job)
         if not job.ended and _pool.abandon(job) and on_abandon is not None:
             on_abandon()
     error, job.error = job.error, None  # its traceback holds the job

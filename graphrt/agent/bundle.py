@@ -34,18 +34,24 @@ PROVIDER_ID: Final = "bundle"
 
 @dataclass(frozen=True)
 class RuntimeBundle:
-    """What one agent's sessions run with; made by `AgentBuilder`, and shared by as many sessions as wanted."""
+    """What one agent's sessions run with; made by `AgentBuilder`, and shared by as many sessions as wanted.
+
+    Attributes:
+        provider: Whom models are asked of.
+        tool_registry: A layer of the bundle's own over the registry it was given.
+        hook_executor: Who is told of turns and requests.
+        memory_store: Persistent memory, for the application's own use.
+        retriever: What the tool `retrieve` asks.
+        session_memory_backend: Where the memory of sessions is kept; None: each session keeps its own.
+        config: Limits, the model and what else can be chosen.
+    """
 
     provider: LLMProvider | LLMExecutor
     tool_registry: ToolRegistry
-    """A layer of the bundle's own over the registry it was given."""
     hook_executor: HookExecutor
     memory_store: MemoryStore | None = None
-    """Persistent memory, for the application's own use."""
     retriever: MemoryRetriever | None = None
-    """What the tool `retrieve` asks."""
     session_memory_backend: MemoryStore | None = None
-    """Where the memory of sessions is kept; None: each session keeps its own."""
     config: AgentConfig = field(default_factory=AgentConfig)
 
     @classmethod

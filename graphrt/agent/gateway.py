@@ -7,11 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GatewayMessage:
-    """A text and where it comes from; `AgentRuntime.process` takes one in the place of the plain text."""
+    """A text and where it comes from; `AgentRuntime.process` takes one in the place of the plain text.
+
+    Attributes:
+        channel: Where it was written, such as `"cli"` or a chat's name.
+        sender: Who wrote it, in the channel's word.
+        session_id: The conversation it belongs to, in the channel's word; which `Session` that is, the caller says.
+        text: What was written.
+    """
 
     channel: str
-    """Where it was written, such as `"cli"` or a chat's name."""
     sender: str
     session_id: str
-    """The conversation it belongs to, in the channel's word; which `Session` that is, the caller says."""
     text: str

@@ -54,16 +54,6 @@ def world_of(provider: LLMProvider | LLMExecutor, config: AgentConfig, tools: To
     )
 
 
-def refuse_ledger(ledger: object) -> None:
-    """Refuse a ledger: runs are not recorded yet.
-
-    Raises:
-        ConfigError: One was given.
-    """
-    if ledger is not None:
-        raise ConfigError("runs of agents cannot be recorded in a ledger yet", hint="leave ledger= out")
-
-
 def telemetry_of(tracer_provider: Any) -> Telemetry | None:
     """Give what sends spans to a tracer provider; None, the global one, without one.
 

@@ -37,7 +37,8 @@ class PlanParser(Protocol):
 class JsonPlanParser:
     """Read `{"steps": [{"description": "..."}, ...]}`.
 
-    A step may have `depends_on`, a list of the indices of steps, from 0. White space and one Markdown fence around
+    A step may have `depends_on`, a list of the indices of steps, from 0; where every step has one, empty or not, the
+    steps run by these. White space and one Markdown fence around
     the text are no matter, and neither are further keys.
     """
 
@@ -89,9 +90,8 @@ def _step(index: int, value: Any) -> Step:
             f"step {index} of the plan has {_quoted(description)} for its 'description'", hint="give a text"
         )
     depends_on = value.get("depends_on")
-    if depends_on is None:
-        depends_on = []
-    if not isinstance(depends_on, list) or any(type(each) is not int for each in depends_on):
+    fits = depends_on is None or isinstance(depends_on, list)
+    if not fits or any(type(each) is not int for each in depends_on or ()):
         raise PlanParseError(
             f"step {index} of the plan has {_quoted(depends_on)} for its 'depends_on'",
             hint="give a list of indices of steps, from 0",

@@ -29,6 +29,12 @@ NEXT: Final[Mapping[StepState, frozenset[StepState]]] = {
 class StepStatus:
     """Where a step stands, and what its end has brought.
 
+    Attributes:
+        state: Where the step stands.
+        response: The turn; present if, and only if, the step is completed.
+        error: What the turn raised; present if, and only if, the step has failed.
+        reason: Why a step was skipped, if that is known.
+
     Raises:
         ConfigError: There is a response without a completed step or the other way round, or an error without a
             failed one, or a reason without a skipped one.
@@ -36,11 +42,8 @@ class StepStatus:
 
     state: StepState
     response: ChatResponse | None = None
-    """The turn; present if, and only if, the step is completed."""
     error: AgentError | None = None
-    """What the turn raised; present if, and only if, the step has failed."""
     reason: str | None = None
-    """Why a step was skipped, if that is known."""
 
     def __post_init__(self) -> None:
         state = self.state
@@ -97,20 +100,25 @@ def transition(before: StepStatus, after: StepStatus, *, step: object) -> StepSt
 class Step:
     """One step of a plan; its states follow one another in one direction.
 
+    Attributes:
+        index: Place in the plan, from 0.
+        description: What is to be done: the text of the step's turn.
+        status: Where it stands.
+        depends_on: Indices of the steps that have to be completed before; empty: none has to be, None: not said. See
+            `Plan` for what becomes of that.
+
     Raises:
         InvalidTransitionError: From the methods, when the step cannot go there; it is unchanged then.
     """
 
     index: int
-    """Place in the plan, from 0."""
     description: str
-    """What is to be done: the text of the step's turn."""
     status: StepStatus = field(default_factory=StepStatus.pending)
-    depends_on: Sequence[int] = ()
-    """Indices of the steps that have to be completed before."""
+    depends_on: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        self.depends_on = tuple(self.depends_on)
+        if self.depends_on is not None:
+            self.depends_on = tuple(self.depends_on)
 
     def start(self) -> None:
         """Go from pending to running."""
@@ -134,7 +142,19 @@ class Step:
 
 @dataclass(slots=True)
 class Plan:
-    """Steps towards a goal. They follow one another, or where some say so, those that they depend on.
+    """Steps towards a goal, each of which is one turn.
+
+    The steps follow one another, unless one names another in `depends_on`, or each has a `depends_on`, be it empty.
+    Then a step starts when those are completed that it depends on, and steps that need nothing of one another run at
+    the same time.
+
+    A step's turn is told its own description and sees the conversation; `goal` is for pictures and spans, so that
+    descriptions have to say what their steps need to know.
+
+    Attributes:
+        goal: What the plan is for.
+        steps: The steps, each at its index.
+        id: Unique among plans.
 
     Raises:
         ConfigError: The steps are not numbered 0, 1, 2, ... in their order, or one depends on a step that the
@@ -146,7 +166,6 @@ class Plan:
     goal: str
     steps: list[Step]
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    """Unique among plans."""
 
     def __post_init__(self) -> None:
         self.steps = list(self.steps)

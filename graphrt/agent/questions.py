@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import anyio.lowlevel
-from pydantic import ValidationError
 
-from graphrt.errors import ConfigError, GraphTypeError
+from graphrt.errors import ConfigError
 from graphrt.graph.protocols import Question
-from graphrt.nodes.approval import Approval
 from graphrt.threads import call_soon
-from graphrt.tools.permission import PermissionDecision
 
 if TYPE_CHECKING:
     from anyio.lowlevel import EventLoopToken
@@ -63,40 +60,25 @@ class Questions:
     async def answer(self, question_id: str, value: Any) -> None:
         """Answer an open question, from any event loop.
 
+        Its id may be given as the events of its run have it, where only one run asks that.
+
         Raises:
             ConfigError: No question of this id is open.
             GraphTypeError: The answer does not fit the question, which stays open.
         """
-        entry = self._open.get(question_id)
-        if entry is None:
-            raise ConfigError(
-                f"no question {question_id!r} is open",
-                hint=f"open are: {', '.join(self._open) or 'none'}",
-            )
-        _check_answer(value, question_id)
-        del self._open[question_id]
+        entry = self._entry(question_id)
+        if entry.question.check is not None:
+            entry.question.check(value)
+        del self._open[entry.question.id]
         entry.answer = value
         call_soon(entry.loop, entry.event.set)
         await anyio.lowlevel.checkpoint()
 
-
-def _check_answer(value: object, question_id: str) -> None:
-    """Refuse what is no word on a call of a tool, which is all that agents ask about.
-
-    Raises:
-        GraphTypeError: It is none.
-    """
-    if isinstance(value, (bool, Approval, PermissionDecision)):
-        return
-    try:
-        if isinstance(value, Mapping):
-            Approval.model_validate(value)
-            return
-    except ValidationError as error:
-        cause: ValidationError | None = error
-    else:
-        cause = None
-    raise GraphTypeError(
-        f"{value!r} is no answer to {question_id!r}",
-        hint="answer True, False, or {'approved': ..., 'reason': ..., 'arguments': ...}",
-    ) from cause
+    def _entry(self, question_id: str) -> _Open:
+        """Find a question by its id, or by the one that it has in its run, if that is no other's too."""
+        found = [each for id, each in self._open.items() if id == question_id]
+        found = found or [each for id, each in self._open.items() if id.endswith(f":{question_id}")]
+        if len(found) == 1:
+            return found[0]
+        which = f"no question {question_id!r} is open" if not found else f"{len(found)} runs ask {question_id!r}"
+        raise ConfigError(which, hint=f"open are: {', '.join(self._open) or 'none'}")

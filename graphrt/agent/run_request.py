@@ -19,16 +19,21 @@ Input: TypeAlias = str | Sequence[Message]
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """One run of an agent."""
+    """One run of an agent.
+
+    Attributes:
+        agent_id: The agent.
+        input: What the user says: a text, or messages.
+        messages: What was said before.
+        run_id: A name for the run; made up when None.
+        deadline: A time with a zone, after which the run is over.
+    """
 
     agent_id: str
     input: Input
     messages: Sequence[Message] = field(default_factory=list)
-    """What was said before."""
     run_id: str | None = None
-    """A name for the run; made up when None."""
     deadline: datetime | None = None
-    """A time with a zone, after which the run is over."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.agent_id, str):

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from graphrt.agent.bundle import RuntimeBundle
 from graphrt.agent.gateway import GatewayMessage
-from graphrt.agent.making import DEFAULT, refuse_ledger, registry_of, telemetry_of, world_of
+from graphrt.agent.making import DEFAULT, registry_of, telemetry_of, world_of
 from graphrt.agent.questions import Questions
-from graphrt.agent.registered import (
-    RegisteredAgent,
-    bridged,
-    local_ids,
-    prompt_of,
-)
-from graphrt.agent.run_request import RunRequest
+from graphrt.agent.registered import RegisteredAgent, bridged, local_ids
+from graphrt.agent.runs import AgentRuns
 from graphrt.agent.session import AgentSession, check_max_turns
 from graphrt.agent.session_state import Session
-from graphrt.agent.turn import Assembled, Turn, TurnSetting, notice_of, tell_of_failure
+from graphrt.agent.turn import Assembled, Turn, TurnSetting, notice_of
 from graphrt.agent.watching import AgentRunStream
 from graphrt.config import AgentConfig
-from graphrt.errors import AgentError, ConfigError, LimitExceededError, ResolveError
-from graphrt.graph.states import RunStatus
-from graphrt.hooks import HookContext, HookEvent, HookExecutor
-from graphrt.registry.running import RunScope, new_run_id, run_resolved
+from graphrt.errors import ConfigError, LimitExceededError
+from graphrt.hooks import HookExecutor
+from graphrt.registry.recording import checked_ledger
+from graphrt.registry.running import new_run_id
 from graphrt.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -32,12 +27,15 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from graphrt.agent.questions import OnAsk
+    from graphrt.agent.run_request import RunRequest
     from graphrt.agent.watching import Tell
     from graphrt.clock import Clock
     from graphrt.config import SystemPromptBuilder
+    from graphrt.graph.durable.work import Ledger
     from graphrt.graph.protocols import Question, RunEvent
     from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.graph.scheduler.result import RunResult
+    from graphrt.ledger.store import RunLedgerStore
     from graphrt.llm.executor import LLMExecutor
     from graphrt.llm.provider import LLMProvider
     from graphrt.memory.store import MemoryStore
@@ -62,6 +60,7 @@ class AgentRuntime:
         telemetry: Telemetry | None = None,
         default_agent: str | None = None,
         owned: Iterable[Any] = (),
+        ledger: RunLedgerStore | Ledger | None = None,
     ) -> None:
         """Take what there is to run.
 
@@ -72,6 +71,10 @@ class AgentRuntime:
             telemetry: Where spans go; the global tracer provider when None.
             default_agent: Whom `process` asks when it is not told; when None, the only agent there is.
             owned: Providers that are closed with the runtime.
+            ledger: Where every run is recorded: those of `run`, of turns, and of agents that are called.
+
+        Raises:
+            ConfigError: *ledger* is none.
         """
         self._registries = registries if hook_executor is None else bridged(registries, hook_executor)
         self._config = AgentConfig() if config is None else config
@@ -80,6 +83,10 @@ class AgentRuntime:
         self._default = default_agent
         self._owned = tuple(owned)
         self._questions = Questions()
+        self._ledger: RunLedgerStore | Ledger | None = checked_ledger(ledger)
+        self._runs = AgentRuns(
+            self._registries, self._config, self._questions, hook_executor, telemetry=telemetry, ledger=self._ledger
+        )
 
     @classmethod
     def from_provider(
@@ -89,7 +96,7 @@ class AgentRuntime:
         config: AgentConfig | None = None,
         tools: Iterable[Tool | Callable[..., Any]] | ToolRegistry = (),
         tracer_provider: Any = None,
-        ledger: Any = None,
+        ledger: RunLedgerStore | Ledger | None = None,
         hook_executor: HookExecutor | None = None,
         system_prompt_builder: SystemPromptBuilder | None = None,
     ) -> AgentRuntime:
@@ -100,20 +107,26 @@ class AgentRuntime:
             config: The agent: its prompt, model and limits.
             tools: Tools, functions to make some of, or a registry.
             tracer_provider: Where spans go: a tracer provider, or a `Telemetry`, which also says what they hold.
-            ledger: None: runs are not recorded.
+            ledger: Where every run is recorded, so that it can be resumed; None: runs are not recorded.
             hook_executor: Who is told of turns, requests and errors.
             system_prompt_builder: Makes the prompt of each turn, in the place of the config's.
 
         Raises:
-            ConfigError: An argument is of the wrong kind, two tools have one id, or a ledger is given.
+            ConfigError: An argument is of the wrong kind, or two tools have one id.
         """
-        refuse_ledger(ledger)
         config = AgentConfig() if config is None else config
         if system_prompt_builder is not None:
             config = config.model_copy(update={"system_prompt": system_prompt_builder})
         registries = world_of(provider, config, registry_of(tools))
         telemetry = telemetry_of(tracer_provider)
-        return cls(registries, config=config, hook_executor=hook_executor, telemetry=telemetry, default_agent=DEFAULT)
+        return cls(
+            registries,
+            config=config,
+            hook_executor=hook_executor,
+            telemetry=telemetry,
+            default_agent=DEFAULT,
+            ledger=ledger,
+        )
 
     def __repr__(self) -> str:
         return f"AgentRuntime({', '.join(self._registries.agents.ids())})"
@@ -141,48 +154,70 @@ class AgentRuntime:
     ) -> RunResult:
         """Run an agent once, and give how that ended, whatever the ending: see `termination` of the result.
 
+        With a ledger, a run of this id that exists is not run again: its result is waited for. And a run of which
+        all that is left waits for a person ends suspended, when there is no *on_ask*: see `questions` of the result,
+        and go on with `resume()`. Agents that it calls do not suspend it: their questions wait for `answer()`.
+
         Args:
             request: Which agent, and with what.
             on_event: Called with every event of the run.
-            on_ask: Answers where a call needs a person's approval; without it the run waits for `answer()`.
+            on_ask: Answers where a call needs a person's approval; without it, and without a ledger, the run waits
+                for `answer()`.
             deps: What tools find as `ctx.deps`.
             budget: What models and tools may use, in all.
 
         Raises:
             ResolveError: The agent cannot be put together.
             ConfigError: An argument is of the wrong kind, or the agent's parts do not fit together.
+            RunControlError: The ledger refused, or cannot be reached; a run of this id has another input.
         """
-        from graphrt.registry import resolve
+        return await self._runs.run(request, on_event=on_event, on_ask=on_ask, deps=deps, budget=budget)
 
-        if not isinstance(request, RunRequest):
-            raise ConfigError(f"run() was given a {type(request).__name__}", hint="give RunRequest(agent_id, input)")
-        run_id = request.run_id or new_run_id()
-        messages = request.conversation()
-        resolved = resolve(self._registries, request.agent_id)
-        prompt = await self._prompt_of_run(request.agent_id, Session(run_id, messages))
-        result = await run_resolved(
-            resolved,
-            messages,
-            scope=RunScope(
-                self._config,
-                self._registries,
-                telemetry=self._telemetry,
-                on_ask=on_ask or self._questions.of(run_id),
-                hooks=self._hooks,
-            ),
-            run_id=run_id,
-            deps=deps,
-            timeout=self._config.timeout_seconds,
-            deadline_at=request.deadline,
-            budget=budget,
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        answers: Any = None,
+        on_event: Callable[[RunEvent], Any] | None = None,
+        on_ask: OnAsk | None = None,
+        deps: Any = None,
+        budget: Budget | BudgetTracker | None = None,
+        on_change: Literal["refuse", "ignore"] = "refuse",
+    ) -> RunResult:
+        """Go on with a run in the ledger that waits, failed, was cancelled or out of time, or has lost its process.
+
+        Its agent is put together anew, as it is registered here. Models and tools that have answered are not asked
+        again, and agents that it called go on where they were; a tool that was at work is called again, with the same
+        `idempotency_key`. Plugins are activated and told of a start anew: their state is not stored. The time that
+        the config allows counts from now, and a turn's own request parameters are not stored.
+
+        Args:
+            run_id: The run.
+            answers: Answers to its questions by their ids: True, False, or `{"approved": ..., "reason": ...,
+                "arguments": ...}`; a bare value if exactly one is open.
+            on_event: Called with every further event.
+            on_ask: Answers further questions; without it the run ends suspended again.
+            deps: What tools find as `ctx.deps`.
+            budget: What models and tools may use, from now.
+            on_change: `"ignore"` goes on though the agent has other tools now, as far as what is stored still fits.
+
+        Raises:
+            ConfigError: The runtime has no ledger, or an argument is of the wrong kind.
+            RunControlError: There is no such run, it is completed, or somebody is at work on it.
+            ResolveError: The agent cannot be put together.
+            GraphChangedError: The agent is not what it was; the message says what differs.
+            GraphError: A bare value as answer, and not exactly one question open; or an id that no question has.
+            GraphTypeError: An answer does not fit its question; nothing was changed.
+        """
+        return await self._runs.resume(
+            run_id,
+            answers=answers,
             on_event=on_event,
-            system_prompt=prompt,
+            on_ask=on_ask,
+            deps=deps,
+            budget=budget,
+            on_change=on_change,
         )
-        error = result.error
-        if isinstance(error, Exception) and result.status is not RunStatus.CANCELLED:
-            told = HookContext(HookEvent.ON_ERROR, run_id=run_id, data={"error": AgentError.wrap(error)})
-            await tell_of_failure(self._hooks, told, self._telemetry, seconds=self._config.timeout_seconds)
-        return result
 
     def stream(
         self,
@@ -194,27 +229,14 @@ class AgentRuntime:
     ) -> AgentRunStream:
         """Run an agent once, and read along: `async with runtime.stream(request) as run: async for event in run: ...`.
 
-        When the events are at their end, `run.result` has what `run()` returns. Leaving the block early cancels it.
+        When the events are at their end, `run.result` has what `run()` returns; with a ledger that may be a run that
+        is suspended. Leaving the block early cancels it.
         """
 
         async def begin(tell: Tell) -> RunResult:
             return await self.run(request, on_event=tell, on_ask=on_ask, deps=deps, budget=budget)
 
         return AgentRunStream(begin, self._questions)
-
-    async def _prompt_of_run(self, agent_id: str, session: Session) -> str:
-        try:
-            return await self._prompt(agent_id, session)
-        except (ResolveError, ConfigError):
-            raise
-        except Exception as error:
-            raise ConfigError(
-                f"the SystemPromptBuilder failed: {type(error).__name__}: {error}", cause=error
-            ) from error
-
-    async def _prompt(self, agent_id: str, session: Session) -> str:
-        agent = RegisteredAgent(self._registries, agent_id, self._config)
-        return await prompt_of(agent, self._config, session) or ""
 
     # ------------------------------------------------------------ turns
 
@@ -267,6 +289,7 @@ class AgentRuntime:
             telemetry=self._telemetry,
             params=params,
             notices=True,
+            ledger=self._ledger,
         )
 
     async def _assemble(self, session: Session, agent_id: str, model: str | None) -> Assembled:
@@ -277,7 +300,7 @@ class AgentRuntime:
         resolved = resolve(self._registries, agent_id)
         if model is not None:
             resolved = replace(resolved, model_name=model)
-        return Assembled(resolved, self._registries, await self._prompt(agent_id, session))
+        return Assembled(resolved, self._registries, await self._runs.prompt(agent_id, session))
 
     def _agent_id(self, agent_id: str | None) -> str:
         if agent_id is not None or self._default is not None:
@@ -340,6 +363,7 @@ class AgentRuntime:
             clock=clock,
             memory_tools=memory_tools,
             session=session,
+            ledger=self._ledger,
         )
 
     # ------------------------------------------------------------ questions, closing

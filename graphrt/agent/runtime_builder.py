@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from graphrt.agent.making import refuse_ledger, telemetry_of
+from graphrt.agent.making import telemetry_of
 from graphrt.agent.registered import local_ids
 from graphrt.agent.runtime import AgentRuntime
 from graphrt.config import AgentConfig
 from graphrt.errors import BuildError, ConfigError, GraphrtError
 from graphrt.hooks import HookExecutor
+from graphrt.registry.recording import checked_ledger
 from graphrt.registry.registries import (
     A2A,
     MapAgentSpecRegistry,
@@ -27,6 +28,8 @@ from graphrt.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from graphrt.graph.durable.work import Ledger
+    from graphrt.ledger.store import RunLedgerStore
     from graphrt.llm.executor import LLMExecutor
     from graphrt.llm.provider import LLMProvider
     from graphrt.plugins import Plugin
@@ -54,7 +57,7 @@ class AgentRuntimeBuilder:
         self._hooks: HookExecutor | None = None
         self._checker: PermissionChecker | None = None
         self._tracer_provider: Any = None
-        self._ledger: Any = None
+        self._ledger: RunLedgerStore | Ledger | None = None
         self._default: str | None = None
 
     def with_agent_spec(self, spec: AgentSpec) -> Self:
@@ -95,7 +98,7 @@ class AgentRuntimeBuilder:
         return self
 
     def with_hook_executor(self, hooks: HookExecutor) -> Self:
-        """Set who is told of turns, requests and errors."""
+        """Set who is told of requests, errors, and the turns of `process`; a `run` is no turn."""
         self._hooks = hooks
         return self
 
@@ -124,8 +127,8 @@ class AgentRuntimeBuilder:
         self._tracer_provider = tracer_provider
         return self
 
-    def with_ledger(self, store: Any) -> Self:
-        """Set where runs are recorded; `build()` refuses one for now."""
+    def with_ledger(self, store: RunLedgerStore | Ledger) -> Self:
+        """Set where every run is recorded, so that it can be resumed; the store stays the caller's to close."""
         self._ledger = store
         return self
 
@@ -162,7 +165,7 @@ class AgentRuntimeBuilder:
         )
         telemetry = None
         with problems.noted():
-            refuse_ledger(self._ledger)
+            checked_ledger(self._ledger)
         with problems.noted():
             telemetry = telemetry_of(self._tracer_provider)
         self._check_types(problems)
@@ -181,6 +184,7 @@ class AgentRuntimeBuilder:
             telemetry=telemetry,
             default_agent=self._default,
             owned=self._owned,
+            ledger=self._ledger,
         )
 
     def _tool_registry(self, problems: _Problems) -> ToolRegistry:

@@ -20,6 +20,7 @@ from graphrt.errors import ConfigError, LimitExceededError
 from graphrt.llm.cost import CostTracker
 from graphrt.memory.session_memory import SessionMemory
 from graphrt.memory.store import InMemoryStore
+from graphrt.registry.recording import checked_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from graphrt.agent.questions import OnAsk
     from graphrt.agent.watching import Tell
     from graphrt.clock import Clock
+    from graphrt.graph.durable.work import Ledger
     from graphrt.graph.protocols import Question
+    from graphrt.ledger.store import RunLedgerStore
     from graphrt.messages import ChatResponse, Message
     from graphrt.registry import RegistrySet
     from graphrt.telemetry import Telemetry
@@ -66,6 +69,7 @@ class AgentSession:
         clock: Clock | None = None,
         memory_tools: bool = False,
         session: Session | None = None,
+        ledger: RunLedgerStore | Ledger | None = None,
     ) -> None:
         """Open a conversation.
 
@@ -77,6 +81,8 @@ class AgentSession:
             clock: Tells how long the session has lain idle.
             memory_tools: Offer the model tools for the session's memory.
             session: A conversation to go on with; a new one when None.
+            ledger: Where the run of each turn is recorded, with the session's id as its conversation. A turn still
+                waits for a person in this process.
 
         Raises:
             ConfigError: An argument is of the wrong kind, or *session* has another id.
@@ -94,6 +100,7 @@ class AgentSession:
         self._clock = clock or SystemClock()
         self._last_used = self._clock.monotonic()
         self._memory_tools = memory_tools
+        self._ledger: RunLedgerStore | Ledger | None = checked_ledger(ledger)
         self._questions = Questions()
         self._is_branch = False
         self.session = Session(session_id) if session is None else session
@@ -208,6 +215,7 @@ class AgentSession:
             on_usage=self.cost_so_far.add,
             succeeded=succeeded,
             branched=self._is_branch,
+            ledger=self._ledger,
         )
 
     def _admit(self) -> None:

@@ -20,15 +20,18 @@ class Session:
 
     Whoever runs a turn of it, an `AgentSession` or `AgentRuntime.process`, waits for the turns before. It can be copied
     and pickled.
+
+    Attributes:
+        id: Names the conversation.
+        messages: What was said so far. A turn writes it when it has succeeded, into the same list.
+        state: What plugins keep from turn to turn.
+        turn_index: Turns that have succeeded.
     """
 
     id: str
     messages: list[Message] = field(default_factory=list)
-    """What was said so far. A turn writes it when it has succeeded, into the same list."""
     state: dict[str, Any] = field(default_factory=dict)
-    """What plugins keep from turn to turn."""
     turn_index: int = 0
-    """Turns that have succeeded."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:

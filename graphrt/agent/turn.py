@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from graphrt.agent.questions import OnAsk, Questions
     from graphrt.agent.session_state import Session
     from graphrt.config import AgentConfig
+    from graphrt.graph.durable.work import Ledger
     from graphrt.graph.protocols import RunEvent
     from graphrt.graph.scheduler.result import RunResult
     from graphrt.hooks import HookExecutor
+    from graphrt.ledger.store import RunLedgerStore
     from graphrt.messages import TokenUsage
     from graphrt.plugins import PhaseRuntime
     from graphrt.registry import RegistrySet, ResolvedAgent
@@ -42,6 +44,8 @@ log = logging.getLogger(__name__)
 
 TIMEOUT: Final = "timeout"
 """Name of the limit on the time of a turn."""
+TURN_INDEX: Final = "turn_index"
+"""Metadata of a turn's run in the ledger: the turns of the session before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class TurnSetting:
     """Called when the turn has succeeded, before the next one begins."""
     branched: bool = False
     """Keep the messages before the turn exactly as they are."""
+    ledger: RunLedgerStore | Ledger | None = None
+    """Where the turn's run is recorded."""
 
 
 class Turn:
@@ -188,6 +194,7 @@ class Turn:
             session_id=session.id,
             on_usage=setting.on_usage,
             hooks=setting.hooks,
+            ledger=setting.ledger,
         )
         return await run_resolved(
             assembled.resolved,
@@ -198,6 +205,7 @@ class Turn:
             on_event=self._on_event,
             system_prompt=assembled.system_prompt,
             phases=lambda: self._make_phases(assembled.resolved),
+            metadata={TURN_INDEX: session.turn_index},
         )
 
     def _make_phases(self, resolved: ResolvedAgent) -> PhaseRuntime:

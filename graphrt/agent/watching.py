@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 import anyio
+import anyio.lowlevel
 
 from graphrt.errors import GraphError
 from graphrt.graph.scheduler.stream import BUFFER
@@ -123,7 +124,10 @@ class Watched(Generic[T]):
                 raise StopAsyncIteration
             self._arrived = anyio.Event()
             await self._arrived.wait()
-        return self._events.popleft()
+        event = self._events.popleft()
+        if event.type == "step.waiting":
+            await anyio.lowlevel.checkpoint()  # the question is opened by a task that starts with the event
+        return event
 
     # ------------------------------------------------------------ questions
 

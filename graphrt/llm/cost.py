@@ -25,6 +25,9 @@ class CostTracker:
         """Calls added so far, those without usage included."""
         return self._calls
 
+    def __repr__(self) -> str:
+        return f"CostTracker(calls={self._calls}, total={self._total!r})"
+
     def add(self, usage: TokenUsage | None) -> None:
         """Count one call; None, for a call that reported nothing, leaves the total as it is."""
         with self._lock:

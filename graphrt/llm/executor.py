@@ -17,14 +17,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
-    """One question to a model."""
+    """One question to a model.
+
+    Attributes:
+        model: The provider's own name of the model; None: the provider's default.
+        messages: The conversation as it is sent.
+        tools: What the model is told of its tools.
+        params: Request parameters by the names that ``LLMProvider.chat`` takes.
+    """
 
     model: str | None
-    """The provider's own name of the model; None: the provider's default."""
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
     params: dict[str, Any] = field(default_factory=dict)
-    """Request parameters by the names that ``LLMProvider.chat`` takes."""
 
     def replace(self, **changes: Any) -> InferenceRequest:
         """Give a copy with some fields changed."""
@@ -72,9 +77,13 @@ class ProviderExecutor:
             LlmError: The model could not be asked.
         """
         try:
-            return await self.provider.chat(request.messages, request.tools or None, **self._params(request))
+            reply = await self.provider.chat(request.messages, request.tools or None, **self._params(request))
         except TimeoutError as error:
             raise _timed_out(error) from error
+        if not hasattr(reply, "tool_calls"):
+            given = f"{type(self.provider).__name__}.chat() gave a {type(reply).__name__}"
+            raise TypeError(f"{given}, and not an LLMResponse: return LLMResponse(text)")
+        return reply
 
     async def execute_stream(self, request: InferenceRequest) -> AsyncIterator[LLMDelta]:
         """Ask the provider, and give the reply in pieces; the last one holds the whole reply.

@@ -28,7 +28,13 @@ gives either, or the very pieces that a stream consists of, where an exception b
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """What the provider was asked; the messages are copies, so later changes do not show."""
+    """What the provider was asked; the messages are copies, so later changes do not show.
+
+    Attributes:
+        messages: The conversation as it was sent.
+        tools: What the model was told of its tools; None for none.
+        kwargs: The model and the request's parameters.
+    """
 
     messages: list[Message]
     tools: Tools
@@ -42,7 +48,14 @@ class ScriptedProvider(LLMProvider):
     tools and the request parameters that gives one of these, async or not, or a list of pieces (texts,
     `LLMDelta`, exceptions) that a stream consists of.
 
-    A stream takes one entry too and gives its text word by word. ``calls`` has what was asked, in order.
+    A stream takes one entry too and gives its text word by word.
+
+    A call that finds the script at its end raises ``AssertionError``. Within a session or a runtime that is an error
+    of the model like any other: a turn raises it as an ``AgentError`` whose ``__cause__`` it is, and a run has it as
+    its ``error``.
+
+    Attributes:
+        calls: What was asked, in order: a `RecordedCall` for each call.
     """
 
     takes_cache_key = True  # it plays any provider
@@ -127,7 +140,8 @@ def _checked(script: Iterable[ScriptEntry]) -> list[ScriptEntry]:
         if problem := _problem(entry):
             raise ConfigError(
                 f"entry {number} of the script {problem}",
-                hint="give a text, an LLMResponse, an exception, a function that gives one, or a list of pieces",
+                hint="give a text, an LLMResponse, an exception, a function of (messages, tools, params) that gives "
+                "one, or a list of pieces",
             )
     return entries
 
@@ -136,14 +150,26 @@ def _problem(entry: object) -> str:
     """Say what is wrong with an entry; nothing if it can be played."""
     if isinstance(entry, type):
         return f"is the class {entry.__name__}, not an instance of it"
-    if isinstance(entry, (LLMResponse, str, Exception)) or callable(entry):
+    if isinstance(entry, (LLMResponse, str, Exception)):
         return ""
+    if callable(entry):
+        return "" if _takes_a_request(entry) else "is a function that cannot be called with messages, tools and params"
     if isinstance(entry, (bytes, bytearray)) or not isinstance(entry, Sequence):
         return f"is {_a(entry)}, which cannot be played"
     for piece in entry:
         if not isinstance(piece, (LLMDelta, str, Exception)):
             return f"has {_a(piece)} among its pieces, which are texts, LLMDelta and exceptions"
     return ""
+
+
+def _takes_a_request(entry: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(entry).bind([], None, {})
+    except TypeError:
+        return False
+    except ValueError:  # a function that does not tell
+        return True
+    return True
 
 
 def _a(value: object) -> str:

@@ -2,6 +2,22 @@
 
 A tool is offered to the model and called by it. A plugin is not: its hooks run at the nine phases of a run, may
 change the run's state, and may schedule actions and emit effects; its transforms change what is sent to the model.
+
+    class Reminder(Plugin):
+        descriptor = PluginDescriptor("reminder")
+
+        def register(self, registrar):
+            registrar.phase_hook(Phase.STEP_START, self.remind)
+
+        def remind(self, ctx):
+            return StateCommand().schedule(ADD_CONTEXT_MESSAGE, Message.system("Be brief."))
+
+Four actions are there for every agent. Each holds for the next request to the model only:
+
+- `ADD_CONTEXT_MESSAGE`: a `Message`. What the system says comes after the system prompt, all else at the end.
+- `SET_INFERENCE_OVERRIDE`: a mapping of `model` and request parameters, such as `{"temperature": 0}`.
+- `EXCLUDE_TOOL`: the id of a tool that is not offered.
+- `INCLUDE_ONLY_TOOLS`: a list of ids; only tools on some such list are offered, less those excluded.
 """
 
 from __future__ import annotations
@@ -9,6 +25,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __all__ = [
+    "ADD_CONTEXT_MESSAGE",
+    "EXCLUDE_TOOL",
+    "INCLUDE_ONLY_TOOLS",
+    "SET_INFERENCE_OVERRIDE",
     "CompactionPlugin",
     "ConfigSchema",
     "ContextTransformPlugin",
@@ -39,7 +59,13 @@ if TYPE_CHECKING:
     from graphrt.plugins.compaction import CompactionPlugin
     from graphrt.plugins.context_transform import ContextTransformPlugin
     from graphrt.plugins.env import ExecutionEnv
-    from graphrt.plugins.loop_actions import LoopActionHandlersPlugin
+    from graphrt.plugins.loop_actions import (
+        ADD_CONTEXT_MESSAGE,
+        EXCLUDE_TOOL,
+        INCLUDE_ONLY_TOOLS,
+        SET_INFERENCE_OVERRIDE,
+        LoopActionHandlersPlugin,
+    )
     from graphrt.plugins.max_rounds import MaxRoundsPlugin
     from graphrt.plugins.phases import GateDecision, Phase, PhaseContext, RunView
     from graphrt.plugins.plugin import Plugin, PluginDescriptor
@@ -59,7 +85,13 @@ if not TYPE_CHECKING:
             "graphrt.plugins.compaction": ("CompactionPlugin",),
             "graphrt.plugins.context_transform": ("ContextTransformPlugin",),
             "graphrt.plugins.env": ("ExecutionEnv",),
-            "graphrt.plugins.loop_actions": ("LoopActionHandlersPlugin",),
+            "graphrt.plugins.loop_actions": (
+                "ADD_CONTEXT_MESSAGE",
+                "EXCLUDE_TOOL",
+                "INCLUDE_ONLY_TOOLS",
+                "SET_INFERENCE_OVERRIDE",
+                "LoopActionHandlersPlugin",
+            ),
             "graphrt.plugins.max_rounds": ("MaxRoundsPlugin",),
             "graphrt.plugins.phases": ("GateDecision", "Phase", "PhaseContext", "RunView"),
             "graphrt.plugins.plugin": ("Plugin", "PluginDescriptor"),

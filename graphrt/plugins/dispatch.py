@@ -211,10 +211,10 @@ class PhaseDispatcher:
             where.append((key, payload))
 
     def _check(self, command: Any, who: str, may_write_reserved: bool) -> None:
-        """See to it that everything a command asks for is there, before anything is changed.
+        """See to it that everything a command asks for is there and fits, before anything is changed.
 
         Raises:
-            StateError: Something is not.
+            StateError: Something is not, or does not.
         """
         if not isinstance(command, StateCommand):
             raise StateError(
@@ -231,6 +231,10 @@ class PhaseDispatcher:
                         f"{who} asks for {what} {key!r}, which no plugin carries out",
                         hint=f"register a handler for it; {what}s so far: {', '.join(known) or 'none'}",
                     )
+        for key, payload in command.actions:
+            check = self._actions[key].check
+            if check is not None:
+                _check_payload(check, payload, who)
         if may_write_reserved:
             return
         for name, _ in command.updates:
@@ -251,6 +255,15 @@ async def _call(tagged: TaggedPhaseHook, ctx: PhaseContext) -> Any:
     except Exception as error:
         add_note(error, f"in hook {tagged.name!r} of plugin {tagged.plugin_id!r} at {ctx.phase.value}")
         raise
+
+
+def _check_payload(check: Callable[[Any], object], payload: Any, who: str) -> None:
+    try:
+        check(payload)
+    except Exception as error:
+        raise StateError(
+            f"{who} schedules what does not fit: {getattr(error, 'message', error)}", hint=getattr(error, "hint", None)
+        ) from error
 
 
 def _dead_letter(key: str, payload: Any, error: Exception) -> dict[str, Any]:

@@ -22,19 +22,25 @@ __all__ = ["ExecutionEnv", "PluginRegistrar", "TaggedHandler", "TaggedPhaseHook"
 
 @dataclass(frozen=True)
 class ExecutionEnv:
-    """What acts in the runs of one resolved agent. It is made anew for each resolution, and shared by none."""
+    """What acts in the runs of one resolved agent. It is made anew for each resolution, and shared by none.
+
+    Attributes:
+        phase_hooks: Hooks by phase, in the order in which they are called; the gates are under `TOOL_GATE`.
+        scheduled_action_handlers: Handlers of actions, by key.
+        effect_handlers: Handlers of effects, by key.
+        request_transforms: In the order in which they are applied, each to what the one before gave.
+        key_registrations: Keys of the state, each name once.
+        tools: Tools of all plugins, by id; `active_tools` leaves out those that a filter does.
+        plugins: In the order in which they are activated.
+    """
 
     phase_hooks: dict[Phase, list[TaggedPhaseHook]] = field(default_factory=dict)
-    """Hooks by phase, in the order in which they are called; the gates are under `TOOL_GATE`."""
     scheduled_action_handlers: dict[str, TaggedHandler] = field(default_factory=dict)
     effect_handlers: dict[str, TaggedHandler] = field(default_factory=dict)
     request_transforms: list[TaggedRequestTransform] = field(default_factory=list)
-    """In the order in which they are applied, each to what the one before gave."""
     key_registrations: list[StateKey] = field(default_factory=list)
     tools: dict[str, Tool] = field(default_factory=dict)
-    """Tools of all plugins, by id; `active_tools` leaves out those that a filter does."""
     plugins: list[Plugin] = field(default_factory=list)
-    """In the order in which they are activated."""
 
     def __post_init__(self) -> None:
         self.__dict__["_owners"] = {}  # no field: who brought what is asked for by id

@@ -40,7 +40,11 @@ KEYS: Final = (CONTEXT_MESSAGES, OVERRIDE, EXCLUDED_TOOLS, INCLUDED_TOOLS)
 
 
 class LoopActionHandlersPlugin(Plugin):
-    """Carry out the actions that change the next inference. Each holds for one inference."""
+    """Carry out the actions that change the next inference. Each holds for one inference.
+
+    They are `ADD_CONTEXT_MESSAGE`, `SET_INFERENCE_OVERRIDE`, `EXCLUDE_TOOL` and `INCLUDE_ONLY_TOOLS`; the package
+    `graphrt.plugins` says what their payloads are.
+    """
 
     always_active: ClassVar[bool] = True
 
@@ -53,13 +57,13 @@ class LoopActionHandlersPlugin(Plugin):
         """Bring the four actions, and the keys where they leave what is to be changed."""
         for key in KEYS:
             registrar.state_key(key)
-        for action, handler in (
-            (ADD_CONTEXT_MESSAGE, _add_context_message),
-            (SET_INFERENCE_OVERRIDE, _set_override),
-            (EXCLUDE_TOOL, _exclude_tool),
-            (INCLUDE_ONLY_TOOLS, _include_only_tools),
+        for action, handler, check in (
+            (ADD_CONTEXT_MESSAGE, _add_context_message, _check_context_message),
+            (SET_INFERENCE_OVERRIDE, _set_override, _override_of),
+            (EXCLUDE_TOOL, _exclude_tool, _check_tool),
+            (INCLUDE_ONLY_TOOLS, _include_only_tools, _check_tools),
         ):
-            registrar.scheduled_action(action, Phase.BEFORE_INFERENCE, handler)
+            registrar.scheduled_action(action, Phase.BEFORE_INFERENCE, handler, check=check)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +129,41 @@ def tool_name(tool: Any) -> str:
     return name
 
 
-def _add_context_message(ctx: PhaseContext, payload: Any) -> StateCommand:
+def _add_context_message(ctx: PhaseContext, payload: Message) -> StateCommand:
+    return StateCommand().update(CONTEXT_MESSAGES, [payload])
+
+
+def _set_override(ctx: PhaseContext, payload: Mapping[str, Any]) -> StateCommand:
+    return StateCommand().update(OVERRIDE, _override_of(payload))
+
+
+def _exclude_tool(ctx: PhaseContext, payload: str) -> StateCommand:
+    return StateCommand().update(EXCLUDED_TOOLS, frozenset({payload}))
+
+
+def _include_only_tools(ctx: PhaseContext, payload: Iterable[str]) -> StateCommand:
+    return StateCommand().update(INCLUDED_TOOLS, frozenset(payload))
+
+
+# ---------------------------------------------------------------- payloads
+
+
+def _check_context_message(payload: Any) -> None:
     if not isinstance(payload, Message):
-        raise _wrong(ADD_CONTEXT_MESSAGE, payload, "a Message")
+        raise _wrong(ADD_CONTEXT_MESSAGE, payload, 'a Message, such as Message.system("...")')
     if payload.role is Role.TOOL or payload.tool_calls:
         raise StateError(
             f"{ADD_CONTEXT_MESSAGE!r} got a message that belongs to a call of a tool, which the conversation lacks",
             hint="add what a system, a user or an assistant says",
         )
-    return StateCommand().update(CONTEXT_MESSAGES, [payload])
 
 
-def _set_override(ctx: PhaseContext, payload: Any) -> StateCommand:
+def _override_of(payload: Any) -> dict[str, Any]:
+    """Give the fields of an override, those under `params` among them.
+
+    Raises:
+        StateError: The payload is no override.
+    """
     if not isinstance(payload, Mapping) or not all(isinstance(name, str) for name in payload):
         raise _wrong(SET_INFERENCE_OVERRIDE, payload, "a mapping of names to values")
     fields = dict(payload)
@@ -151,19 +178,17 @@ def _set_override(ctx: PhaseContext, payload: Any) -> StateCommand:
             raise StateError(
                 f"{SET_INFERENCE_OVERRIDE!r} cannot set {name!r}", hint=f"{way_out}, or register a request transform"
             )
-    return StateCommand().update(OVERRIDE, {**params, **fields})
+    return {**params, **fields}
 
 
-def _exclude_tool(ctx: PhaseContext, payload: Any) -> StateCommand:
+def _check_tool(payload: Any) -> None:
     if not isinstance(payload, str):
         raise _wrong(EXCLUDE_TOOL, payload, "the id of a tool")
-    return StateCommand().update(EXCLUDED_TOOLS, frozenset({payload}))
 
 
-def _include_only_tools(ctx: PhaseContext, payload: Any) -> StateCommand:
+def _check_tools(payload: Any) -> None:
     if not isinstance(payload, (list, tuple, Set)) or not all(isinstance(each, str) for each in payload):
         raise _wrong(INCLUDE_ONLY_TOOLS, payload, "a list of ids of tools")
-    return StateCommand().update(INCLUDED_TOOLS, frozenset(payload))
 
 
 def _wrong(what: str, payload: Any, wanted: str) -> StateError:

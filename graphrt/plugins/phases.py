@@ -20,26 +20,30 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """A boundary inside an agent's run at which plugins act."""
+    """A boundary inside an agent's run at which plugins act.
+
+    Attributes:
+        RUN_START: Before the first round, when every plugin has been activated.
+        STEP_START: A round begins.
+        BEFORE_INFERENCE: The model is about to be asked; scheduled loop actions are carried out here.
+        AFTER_INFERENCE: The model has answered.
+        TOOL_GATE: Whether a call of a tool is carried out; see `GateDecision`.
+        BEFORE_TOOL_EXECUTE: A call that no gate has answered is about to be carried out.
+        AFTER_TOOL_EXECUTE: A call has been answered, also where permission was denied or the tool failed; not where
+            a gate has answered it.
+        STEP_END: A round is over, its tools included.
+        RUN_END: After the last round, in every ending.
+    """
 
     RUN_START = "run_start"
-    """Before the first round."""
     STEP_START = "step_start"
-    """A round begins."""
     BEFORE_INFERENCE = "before_inference"
-    """The model is about to be asked."""
     AFTER_INFERENCE = "after_inference"
-    """The model has answered."""
     TOOL_GATE = "tool_gate"
-    """Whether a call of a tool is carried out; see `GateDecision`."""
     BEFORE_TOOL_EXECUTE = "before_tool_execute"
-    """A tool is about to be called."""
     AFTER_TOOL_EXECUTE = "after_tool_execute"
-    """A tool has answered, or has been answered for."""
     STEP_END = "step_end"
-    """A round is over, its tools included."""
     RUN_END = "run_end"
-    """After the last round, in every ending."""
 
 
 class RunView(Protocol):
@@ -77,23 +81,35 @@ class RunView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PhaseContext:
-    """What a hook, a handler or a transform is told; what does not belong to the phase is None."""
+    """What a hook, a handler or a transform is told; what does not belong to the phase is None.
+
+    Attributes:
+        phase: Where the run is.
+        run_id: The run's id.
+        state: The state as it was when the phase began, by key name. Values are copies: changing one changes
+            nothing.
+        agent_id: The agent whose run it is, if it has an id.
+        session_id: The session, where the run is one of its turns.
+        turn_index: Turns that the session had finished before this one.
+        round: The round, from 1; None at RUN_START.
+        messages: The conversation as it goes to the model, with its reply once there is one; empty at RUN_START.
+        request: What the model is asked, or was asked last; None at RUN_START.
+        response: The model's reply in this round, from AFTER_INFERENCE to RUN_END.
+        tool_call: The call that it is about: at TOOL_GATE, BEFORE_TOOL_EXECUTE and AFTER_TOOL_EXECUTE.
+        tool_result: What answers the call: at AFTER_TOOL_EXECUTE.
+        run: The run: its deps and budget, and the way to its events.
+    """
 
     phase: Phase
     run_id: str
     state: Mapping[str, Any]
-    """The state as it was when the phase began, by key name. Values are copies: changing one changes nothing."""
     agent_id: str | None = None
     session_id: str | None = None
     turn_index: int | None = None
-    """Turns that the session had finished before this one."""
     round: int | None = None
     messages: Sequence[Message] = ()
-    """The conversation as it goes to the model, with its reply once there is one."""
     request: InferenceRequest | None = None
-    """What the model is asked, or was asked last."""
     response: LLMResponse | None = None
-    """The model's last reply, after the inference."""
     tool_call: ToolCall | None = None
     tool_result: ToolResult | None = None
     run: RunView = field(kw_only=True)
@@ -101,19 +117,23 @@ class PhaseContext:
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """A gate's answer where a call is not to be carried out. Block comes before a result; None lets it through."""
+    """A gate's answer where a call is not to be carried out. Block comes before a result; None lets it through.
+
+    Attributes:
+        kind: `block` or `set_result`.
+        reason: Why the run is blocked.
+        result: What answers the call in the tool's place.
+        plugin_id: The plugin whose gate decided; filled in when the gate is asked.
+    """
 
     kind: Literal["block", "set_result"]
     reason: str | None = None
-    """Why the run is blocked."""
     result: ToolResult | None = None
-    """What answers the call in the tool's place."""
     plugin_id: str | None = None
-    """The plugin whose gate decided; filled in when the gate is asked."""
 
     @classmethod
     def block(cls, reason: str = "") -> GateDecision:
-        """End the run as blocked, and say why."""
+        """End the whole run as blocked, and say why; `set_result` refuses one call, and the run goes on."""
         return cls("block", reason=reason)
 
     @classmethod

@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PluginDescriptor:
-    """What a plugin says of itself."""
+    """What a plugin says of itself.
+
+    Attributes:
+        id: Unique among the plugins of an agent; spans and errors name it.
+        description: What it does, for people.
+    """
 
     id: str
-    """Unique among the plugins of an agent; spans and errors name it."""
     description: str = ""
 
     def __post_init__(self) -> None:
@@ -33,12 +37,15 @@ class Plugin(ABC):
     """Act at the phases of an agent's runs. One plugin object may serve many agents and runs at a time.
 
     What belongs to one run goes into state keys, or is kept apart by the run's id.
+
+    Attributes:
+        always_active: Whether an agent's `active_hook_filter` leaves the plugin alone; its hooks make no spans
+            then. For built-ins.
+        runs_first: Whether its hooks come before those of other plugins at each phase, wherever it is registered.
     """
 
     always_active: ClassVar[bool] = False
-    """Whether an agent's `active_hook_filter` leaves the plugin alone; its hooks make no spans then. For built-ins."""
     runs_first: ClassVar[bool] = False
-    """Whether its hooks come before those of other plugins at each phase, wherever it is registered."""
 
     @property
     @abstractmethod

@@ -43,21 +43,35 @@ class PluginRegistrar:
     def tool_gate(self, hook: ToolGateHook) -> None:
         """Have *hook* decide on each call of a tool before it is carried out.
 
+        It returns None to let the call through. `GateDecision.block(reason)` ends the whole run; to refuse one call and
+        go on, return `GateDecision.set_result(ToolResult(error_message=...))`, which the model reads.
+
         Raises:
             EnvBuildError: It cannot be called.
         """
         self._add_hook(Phase.TOOL_GATE, hook)
 
-    def scheduled_action(self, key: str, phase: Phase, handler: ActionHandler) -> None:
+    def scheduled_action(
+        self, key: str, phase: Phase, handler: ActionHandler, *, check: Callable[[Any], object] | None = None
+    ) -> None:
         """Have *handler* carry out the actions scheduled under *key*, each when *phase* is next run.
 
+        Args:
+            key: What `StateCommand.schedule` names.
+            phase: When such actions are carried out.
+            handler: Called with the context and the payload. What it raises is its own affair: the action goes on the
+                list of those that failed.
+            check: Called with the payload of a command that schedules the action, before anything of it is done. What
+                it raises is the error of the hook whose command it is.
+
         Raises:
-            EnvBuildError: The key is taken, there is no such phase, or the handler cannot be called.
+            EnvBuildError: The key is taken, there is no such phase, or the handler or the check cannot be called.
         """
         phase = self._phase(phase)
         self._claim("action", key)
+        check = None if check is None else self._callable(check)
         self._env.scheduled_action_handlers[key] = TaggedHandler(
-            self._plugin_id, self._callable(handler), phase, self._built_in
+            self._plugin_id, self._callable(handler), phase, self._built_in, check
         )
 
     def effect(self, key: str, handler: EffectHandler) -> None:

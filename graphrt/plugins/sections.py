@@ -21,10 +21,15 @@ _QUOTED: Final = 240
 
 @dataclass(frozen=True, slots=True)
 class ConfigSchema:
-    """The settings that a plugin takes under one key: a pydantic model, or a JSON Schema."""
+    """The settings that a plugin takes under one key: a pydantic model, or a JSON Schema.
+
+    Attributes:
+        key: Key of the section in the agent's spec.
+        model: The pydantic model that the section has to fit, or
+        schema: the JSON Schema that it has to fit; one of the two is given.
+    """
 
     key: str
-    """Key of the section in the agent's spec."""
     model: type[BaseModel] | None = None
     schema: Mapping[str, Any] | None = None
 

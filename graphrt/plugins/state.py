@@ -16,26 +16,38 @@ RESERVED: Final = "runtime."
 
 
 class MergeStrategy(StrEnum):
-    """What becomes of a key that two commands write."""
+    """What becomes of a key that two commands write.
+
+    Attributes:
+        EXCLUSIVE: One of them comes too late, and is made again from newer state.
+        COMMUTATIVE: Both are combined with the value before.
+    """
 
     EXCLUSIVE = "exclusive"
-    """One of them comes too late, and is made again from newer state."""
     COMMUTATIVE = "commutative"
-    """Both are combined with the value before."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateKey:
-    """One value of the state. Values are plain data that can be copied."""
+    """One value of the state of a run's plugins. Values are plain data that can be copied.
+
+    Hooks read it as `ctx.state[key]`. It is not on the result of the run: put what is wanted there into an event
+    (`ctx.run.emit("custom.counted", {...})`), or hand it on in a hook of `Phase.RUN_END`.
+
+    Attributes:
+        name: Unique among the keys of an agent; what `StateCommand.update` and `ctx.state[...]` take, or the key
+            itself.
+        default: What it is at the start, copied for each run; or a function without arguments that makes it.
+        merge: What becomes of it when two commands write it.
+        combine: For COMMUTATIVE: gives the new value from the one before and what was written.
+        keep: Whether a session carries the value from one turn to the next; else each run starts with the default.
+    """
 
     name: str
     default: Any = field(default=None, hash=False)
-    """What it is at the start, copied for each run; or a function without arguments that makes it."""
     merge: MergeStrategy = MergeStrategy.EXCLUSIVE
     combine: Callable[[Any, Any], Any] = operator.add
-    """For COMMUTATIVE: gives the new value from the one before and what was written."""
     keep: bool = False
-    """Whether a session carries the value from one turn to the next."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -80,7 +92,18 @@ class StateCommand:
         return self
 
     def schedule(self, action_key: str, payload: Any = None) -> Self:
-        """Have an action carried out when the phase of its handler is next run, which may be this one."""
+        """Have an action carried out when the phase of its handler is next run, which may be this one.
+
+        Actions are what plugins have registered with `registrar.scheduled_action`. Four are there for every agent; each
+        holds for the next request to the model, and the conversation keeps nothing of it:
+
+            schedule(ADD_CONTEXT_MESSAGE, Message.system("..."))    # after the system prompt; others at the end
+            schedule(SET_INFERENCE_OVERRIDE, {"model": "small", "temperature": 0})
+            schedule(EXCLUDE_TOOL, "rm")                            # not offered
+            schedule(INCLUDE_ONLY_TOOLS, ["ls", "cat"])             # nothing else offered
+
+        A payload that does not fit makes the hook fail that returned the command.
+        """
         self._actions.append((action_key, payload))
         return self
 

@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TaggedPhaseHook:
-    """A hook, or a gate, and whose it is."""
+    """A hook, or a gate, and whose it is.
+
+    Attributes:
+        plugin_id: Id of the plugin that brought it.
+        hook: What is called.
+        always_active: Whether it is a built-in's: no filter leaves it out, and its calls make no spans.
+    """
 
     plugin_id: str
     hook: PhaseHook | ToolGateHook
     always_active: bool = False
-    """Whether it is a built-in's: no filter leaves it out, and its calls make no spans."""
 
     @property
     def name(self) -> str:
@@ -33,24 +38,38 @@ class TaggedPhaseHook:
 
 @dataclass(frozen=True, slots=True)
 class TaggedHandler:
-    """The handler of an action or of an effect, and whose it is."""
+    """The handler of an action or of an effect, and whose it is.
+
+    Attributes:
+        plugin_id: Id of the plugin that brought it.
+        handler: What is called.
+        phase: When an action is carried out; None for an effect.
+        always_active: Whether it is a built-in's: it may write the runtime's keys.
+        check: Called with the payload of an action when it is scheduled; raises where it does not fit.
+    """
 
     plugin_id: str
     handler: ActionHandler | EffectHandler
     phase: Phase | None = None
-    """When an action is carried out; None for an effect."""
     always_active: bool = False
+    check: Callable[[Any], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedRequestTransform:
-    """A function that changes a request before it is sent, and whose it is."""
+    """A function that changes a request before it is sent, and whose it is.
+
+    Attributes:
+        plugin_id: Id of the plugin that brought it.
+        transform: What is called.
+        always_active: Whether it is a built-in's: no filter leaves it out.
+        takes_context: Whether it is called with the `PhaseContext` too.
+    """
 
     plugin_id: str
     transform: Callable[..., Any]
     always_active: bool = False
     takes_context: bool = False
-    """Whether it is called with the `PhaseContext` too."""
 
     async def apply(self, request: InferenceRequest, ctx: PhaseContext) -> InferenceRequest:
         """Give the request as the plugin wants it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -12,7 +13,8 @@ from graphrt.errors import GraphrtError, ResolveError, ToolErrorKind
 from graphrt.graph.states import RunStatus, TerminationKind
 from graphrt.llm.cost import CostTracker
 from graphrt.registry.a2a import A2ABackend
-from graphrt.registry.running import CalledBy, RunScope, current_scope, new_run_id, run_resolved
+from graphrt.registry.recording import child_run_id, was_left
+from graphrt.registry.running import CalledBy, RunScope, current_scope, new_run_id, resume_resolved, run_resolved
 from graphrt.tools.delegate import Delegate, DelegateReply, current_caller, tell_started
 
 if TYPE_CHECKING:
@@ -74,7 +76,9 @@ def local_delegate(registries: RegistrySet, agent_id: str) -> Delegate:
 class LocalDelegate:
     """Runs an agent here: resolved anew for each call, as a run of its own with its own limit on rounds.
 
-    The run shares deps, budget, telemetry, and whoever answers questions, with the run of the caller.
+    The run shares deps, budget, telemetry, and whoever answers questions, with the run of the caller. With a ledger
+    it is recorded, and a call that is made again after a resume of the caller finds it there: a run that had ended is
+    not run again.
     """
 
     def __init__(self, registries: RegistrySet, agent_id: str) -> None:
@@ -93,12 +97,18 @@ class LocalDelegate:
                 f"agent {self._agent_id!r} was not run: agents call agents {deepest} deep at most; answer without it"
             )
             return DelegateReply(error=reason, kind=ToolErrorKind.DENIED)
-        caller, run_id, spent = current_caller(), new_run_id(), CostTracker()
+        caller, spent = current_caller(), CostTracker()
         try:
+            known = None if outer.ledger is None else await child_run_id(self._agent_id, prompt, ctx)
+            run_id = known or new_run_id()
             resolved = resolve(outer.registries, self._agent_id)
             tell_started(self._agent_id, run_id, ctx)
             scope = _inner(outer, caller, spent, CalledBy(ctx.run_id, ctx.tool_call_id))
-            result = await run_resolved(resolved, prompt, scope=scope, run_id=run_id, deps=ctx.deps, budget=ctx.budget)
+            options: dict[str, Any] = {"scope": scope, "deps": ctx.deps, "budget": ctx.budget}
+            if known is not None and outer.ledger is not None and await was_left(outer.ledger, known):
+                result = await resume_resolved(resolved, run_id, **options)
+            else:
+                result = await run_resolved(resolved, prompt, run_id=run_id, **options)
         except GraphrtError as error:
             reason = f"agent {self._agent_id!r} could not be run: {error.message}"
             return DelegateReply(error=reason, cause=error)
@@ -110,7 +120,7 @@ class LocalDelegate:
 
 def _inner(outer: RunScope, caller: Caller, spent: CostTracker, called_by: CalledBy) -> RunScope:
     """Give the scope of an agent that is called: one deeper, and its questions are the caller's to wait for."""
-    on_ask, on_usage = outer.on_ask, outer.on_usage
+    on_ask, on_usage = outer.on_ask or outer.on_ask_below, outer.on_usage
 
     def use(usage: TokenUsage | None) -> None:
         spent.add(usage)
@@ -124,7 +134,8 @@ def _inner(outer: RunScope, caller: Caller, spent: CostTracker, called_by: Calle
 def _waiting(on_ask: OnAsk, caller: Caller) -> OnAsk:
     async def ask(question: Question) -> Any:
         with caller.waiting():
-            return await on_ask(question)
+            answer = on_ask(question)
+            return await answer if inspect.isawaitable(answer) else answer
 
     return ask
 
@@ -144,6 +155,9 @@ def _reply(agent_id: str, result: RunResult) -> DelegateReply:
     if result.status is RunStatus.SUCCEEDED:
         said = result.response
         return DelegateReply(str(result.output) if said is None else said.content, result.run_id, result.usage)
+    if result.status is RunStatus.WAITING:
+        reason = f"agent {agent_id!r} was left waiting for a person: nobody answers questions here"
+        return DelegateReply(run_id=result.run_id, usage=result.usage, error=reason)
     blocked = result.termination.kind is TerminationKind.BLOCKED
     how = "was blocked" if blocked else _ENDED.get(result.status, f"ended as {result.status}")
     kind = ToolErrorKind.DENIED if blocked else ToolErrorKind.EXECUTION

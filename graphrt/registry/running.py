@@ -6,20 +6,23 @@ import os
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from graphrt.nodes.agent_graph import compile_agent
+from graphrt.registry.recording import recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from graphrt.config import AgentConfig
+    from graphrt.graph.durable.work import Ledger
     from graphrt.graph.graph import CompiledGraph
     from graphrt.graph.protocols import Question, RunEvent
     from graphrt.graph.scheduler.limits import BudgetTracker
     from graphrt.graph.scheduler.result import RunResult
     from graphrt.hooks import HookExecutor
+    from graphrt.ledger.store import RunLedgerStore
     from graphrt.messages import Message, TokenUsage
     from graphrt.plugins import PhaseRuntime
     from graphrt.policies import Budget
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from graphrt.registry.resolved import ResolvedAgent
     from graphrt.telemetry import Telemetry
 
-OnAsk: TypeAlias = "Callable[[Question], Awaitable[Any]]"
+OnAsk: TypeAlias = "Callable[[Question], Any]"
 """Asks a person, and gives the answer."""
 
 
@@ -61,6 +64,10 @@ class RunScope:
     """Their `ON_RETRY` hooks are called, in any of the runs."""
     called_by: CalledBy | None = None
     """The call that the agent answers; None for the outermost."""
+    ledger: RunLedgerStore | Ledger | None = None
+    """Where each of the runs is recorded, as a run of its own."""
+    on_ask_below: OnAsk | None = None
+    """Answers questions of the agents that are called, where there is no *on_ask*: a call cannot be left waiting."""
 
 
 _SCOPE: Final[ContextVar[RunScope | None]] = ContextVar("graphrt.registry.scope", default=None)
@@ -129,6 +136,7 @@ async def run_resolved(
     system_prompt: str | None = None,
     turn_index: int | None = None,
     phases: Callable[[], PhaseRuntime] | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """Run an agent to its end; what ended it is found in the result, and not raised.
 
@@ -146,10 +154,12 @@ async def run_resolved(
         system_prompt: Takes the place of the spec's.
         turn_index: Turns that the session has finished before.
         phases: Makes what the plugins do, and then *state* and *turn_index* are its matter.
+        metadata: Kept with the run in the scope's ledger.
 
     Raises:
         GraphrtError: The run cannot be started: an argument is of the wrong kind, the parts do not fit
             together, or a tool needs a person's approval and there is nobody to ask.
+        RunControlError: The scope's ledger refused, or cannot be reached.
     """
     graph = compile_resolved(
         resolved, scope=scope, state=state, system_prompt=system_prompt, turn_index=turn_index, phases=phases
@@ -161,6 +171,51 @@ async def run_resolved(
             run_id=run_id,
             timeout=timeout,
             deadline_at=deadline_at,
+            budget=budget,
+            check=False,
+            on_event=on_event,
+            on_ask=scope.on_ask,
+            telemetry=scope.telemetry,
+            ledger=recorded(resolved, scope, metadata),
+        )
+
+
+async def resume_resolved(
+    resolved: ResolvedAgent,
+    run_id: str,
+    *,
+    scope: RunScope,
+    answers: Any = None,
+    on_change: Literal["refuse", "ignore"] = "refuse",
+    deps: Any = None,
+    timeout: float | None = None,
+    budget: Budget | BudgetTracker | None = None,
+    on_event: Callable[[RunEvent], Any] | None = None,
+    system_prompt: str | None = None,
+    turn_index: int | None = None,
+) -> RunResult:
+    """Go on with a recorded run of an agent; arguments as for ``run_resolved`` and ``CompiledGraph.resume``.
+
+    The scope has a ledger. What has ended is not done again, but the plugins are activated anew: what they kept in
+    memory is gone.
+
+    Raises:
+        RunControlError: There is no such run, it is completed, or somebody is at work on it.
+        GraphChangedError: The agent is not what it was.
+        GraphError: A bare value as answer, and not exactly one question open.
+        GraphTypeError: An answer does not fit its question; nothing was changed.
+    """
+    ledger = recorded(resolved, scope)
+    assert ledger is not None
+    graph = compile_resolved(resolved, scope=scope, system_prompt=system_prompt, turn_index=turn_index)
+    with running_in(scope):
+        return await graph.resume(
+            run_id,
+            ledger=ledger,
+            deps=deps,
+            answers=answers,
+            on_change=on_change,
+            timeout=timeout,
             budget=budget,
             check=False,
             on_event=on_event,

@@ -39,20 +39,23 @@ def _by_position(*names: str) -> Callable[..., None]:
 
 
 class ModelSpec(BaseModel):
-    """A model under the id that agents ask for it by."""
+    """A model under the id that agents ask for it by.
+
+    Attributes:
+        id: What ``AgentSpec.model`` and ``fallback_models`` name.
+        provider: Id in the registry of providers.
+        name: The provider's own name of the model.
+        input_price: Cost of a million tokens sent, in the unit of ``Budget(cost=...)``; None: not known.
+        output_price: Cost of a million tokens received.
+    """
 
     model_config = _CONFIG
 
     id: Text
-    """What ``AgentSpec.model`` and ``fallback_models`` name."""
     provider: Text
-    """Id in the registry of providers."""
     name: Text
-    """The provider's own name of the model."""
     input_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """Cost of a million tokens sent, in the unit of ``Budget(cost=...)``; None: not known."""
     output_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """Cost of a million tokens received."""
 
     if TYPE_CHECKING:
 
@@ -96,15 +99,19 @@ class ModelSpec(BaseModel):
 
 
 class RemoteEndpoint(BaseModel):
-    """Where an agent lives that is not run here."""
+    """Where an agent lives that is not run here.
+
+    Attributes:
+        base_url: Address of the agent.
+        backend: Kind of the back end that talks to it.
+        options: What else that back end wants to know; not shown, since a secret may be among it.
+    """
 
     model_config = _CONFIG
 
     base_url: Text
     backend: Text = "a2a"
-    """Kind of the back end that talks to it."""
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
-    """What else that back end wants to know; not shown, since a secret may be among it."""
 
     if TYPE_CHECKING:
 
@@ -115,34 +122,40 @@ class RemoteEndpoint(BaseModel):
 
 
 class AgentSpec(BaseModel):
-    """What an agent consists of, by ids in the registries."""
+    """What an agent consists of, by ids in the registries.
+
+    Attributes:
+        id: What requests, ``delegates`` and spans name the agent by.
+        model: Id in the registry of models.
+        system_prompt: What the model is told first; empty: no system message is sent.
+        max_rounds: Inferences of one run.
+        plugin_ids: Ids of plugins, in the order in which their hooks are called.
+        sections: Settings of plugins by key. Built in are ``retry``, which takes the fields of ``RetryConfig``, and
+            with a context policy ``compaction``, which takes those of ``CompactConfig``.
+        context_policy: What of a conversation is sent to the model; None: all of it.
+        delegates: Ids of the agents that this one may ask; the model calls each as the tool ``agent_run_<id>``,
+            with a ``prompt``.
+        endpoint: Where the agent lives, if that is elsewhere; it can then only be a delegate.
+        allowed_tools: Ids of the tools it may have; None: all, an empty list: none. An id that no tool has does
+            nothing.
+        excluded_tools: Ids of tools it does not get, also if they are allowed.
+        active_hook_filter: Ids of the plugins whose hooks, tools and transforms are in force; empty: all.
+    """
 
     model_config = _CONFIG
 
     id: Text
     model: Text = "default"
-    """Id in the registry of models."""
     system_prompt: str = ""
-    """Empty: no system message is sent."""
     max_rounds: Annotated[int, Field(ge=1)] = 10
-    """Inferences of one run."""
     plugin_ids: list[Text] = Field(default_factory=list)
-    """Ids of plugins, in the order in which their hooks are called."""
     sections: dict[str, Any] = Field(default_factory=dict)
-    """Settings of plugins by key. Built in are ``retry`` (the fields of ``RetryConfig``) and, with a context
-    policy, ``compaction`` (those of ``CompactConfig``)."""
     context_policy: ContextPolicy | None = None
-    """None: the whole conversation is sent."""
     delegates: list[Text] = Field(default_factory=list)
-    """Ids of the agents that this one may ask, each as a tool ``agent_run_<id>``."""
     endpoint: RemoteEndpoint | None = None
-    """Where the agent lives, if that is elsewhere; it can then only be a delegate."""
     allowed_tools: list[str] | None = None
-    """Ids of the tools it may have; None: all, an empty list: none."""
     excluded_tools: list[str] = Field(default_factory=list)
-    """Ids of tools it does not get, also if they are allowed."""
     active_hook_filter: frozenset[str] = frozenset()
-    """Ids of the plugins whose hooks, tools and transforms are in force; empty: all."""
 
     if TYPE_CHECKING:
 

@@ -60,6 +60,10 @@ class Telemetry:
         self._provider = tracer_provider
         self._made: tuple[TracerProvider, Tracer] | None = None
 
+    def __repr__(self) -> str:
+        where = "the global provider" if self._provider is None else type(self._provider).__name__
+        return f"Telemetry({where}, capture_content={self.capture_content}, openinference={self.openinference})"
+
     @property
     def tracer_provider(self) -> TracerProvider | None:
         """The provider in use; None when there is none that records."""

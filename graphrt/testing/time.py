@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - the loop of controlled time for the asyncio back end is a loop of asyncio
 import selectors
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Any
 
 import anyio.lowlevel
+
+from graphrt.threads import awaits_thread
 
 
 class FakeClock:
@@ -52,25 +55,35 @@ class FakeClock:
 
 
 class _SkippingSelector(selectors.DefaultSelector):
-    """Never waits for a timer: it moves the loop's clock instead, once nothing else is to be done."""
+    """Waits for a timer only while a thread works: else it moves the loop's clock, once nothing else is to be done."""
 
     def __init__(self) -> None:
         super().__init__()
         self.skipped = 0.0
+        self.loop: object = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = super().select(0 if timeout is not None else None)
-        if not found and timeout is not None and timeout > 0:
-            self.skipped += timeout
+        waits = timeout is None or awaits_thread(self.loop)
+        began = monotonic()
+        found = super().select(timeout if waits else 0)
+        if timeout is not None and timeout > 0:
+            if not found:
+                self.skipped += timeout
+            elif waits:
+                self.skipped += min(monotonic() - began, timeout)
         return found
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
-    """An asyncio loop whose clock jumps to the next timer when every task waits, as trio's `MockClock` does."""
+    """An asyncio loop whose clock jumps to the next timer when every task waits, as trio's `MockClock` does.
+
+    While a task waits for a synchronous function that graphrt calls in a thread, the clock goes as others do.
+    """
 
     def __init__(self) -> None:
         self._skipping = _SkippingSelector()
         super().__init__(self._skipping)
+        self._skipping.loop = self
 
     def time(self) -> float:
         """Give the time that was skipped so far, in seconds."""
@@ -81,7 +94,11 @@ def fake_time(backend: str = "asyncio") -> tuple[str, dict[str, Any]]:
     """Give a back end, `"asyncio"` or `"trio"`, whose time jumps to the next timer when every task waits.
 
     It is what anyio's pytest plugin takes from a fixture `anyio_backend`, and `anyio.run` as `backend=` and
-    `backend_options=`. No thread may be at work meanwhile: time would not wait for it.
+    `backend_options=`.
+
+    Synchronous nodes, synchronous tools and `SqliteMemoryStore` work in threads. On asyncio the clock does not jump
+    while one of these is at work. Trio knows nothing of them: time jumps on, and whatever has a time limit is out of
+    time. Make them async in a test that runs on trio too. Threads of your own are seen by neither.
 
     Raises:
         ValueError: There is no such back end.

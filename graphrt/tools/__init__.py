@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 __all__ = [
     "AgentTool",
     "FunctionTool",
+    "McpOptions",
     "McpServer",
     "McpTool",
     "ParallelToolExecutor",
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
         refuse_call,
     )
     from graphrt.tools.function import FunctionTool, function_tool
-    from graphrt.tools.mcp import McpServer, McpTool
+    from graphrt.tools.mcp import McpOptions, McpServer, McpTool
     from graphrt.tools.permission import PermissionChecker, PermissionDecision
     from graphrt.tools.registry import ToolRegistry
     from graphrt.tools.retrieve import RetrieveTool
@@ -61,7 +62,7 @@ if not TYPE_CHECKING:
                 "refuse_call",
             ),
             "graphrt.tools.function": ("FunctionTool", "function_tool"),
-            "graphrt.tools.mcp": ("McpServer", "McpTool"),
+            "graphrt.tools.mcp": ("McpOptions", "McpServer", "McpTool"),
             "graphrt.tools.permission": ("PermissionChecker", "PermissionDecision"),
             "graphrt.tools.registry": ("ToolRegistry",),
             "graphrt.tools.retrieve": ("RetrieveTool",),

@@ -19,7 +19,12 @@ from graphrt.tools.schema import check_against
 if TYPE_CHECKING:
     from datetime import datetime
 
-Deps = TypeVar("Deps")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    Deps = TypeVarWithDefault("Deps", default=Any)
+else:
+    Deps = TypeVar("Deps")
 
 NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 """The JSON Schema of a tool without parameters."""
@@ -27,13 +32,17 @@ NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True, slots=True)
 class ToolDescriptor:
-    """What a model is told of a tool."""
+    """What a model is told of a tool.
+
+    Attributes:
+        id: Unique in a registry; the name the model calls it by.
+        description: What it does, in words for the model.
+        parameters: JSON Schema of the arguments, an object; a copy is kept.
+    """
 
     id: str
-    """Unique in a registry; the name the model calls it by."""
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMETERS, hash=False)
-    """JSON Schema of the arguments, an object; a copy is kept."""
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -64,37 +73,50 @@ def _say_nothing(event_type: str, data: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext(Generic[Deps]):
-    """Where and for whom a tool is called. A parameter annotated with this class is given it."""
+    """Where and for whom a tool is called. A parameter annotated with this class is given it.
+
+    Attributes:
+        run_id: The run.
+        session_id: The session, where the run is one of its turns.
+        tool_call_id: The call that is answered.
+        tool_id: The name that the model called.
+        deps: What the caller of the run passed as ``deps``.
+        deadline: When the run has to be done, aware and in UTC.
+        idempotency_key: The same when the call is made again after a failure or a crash, and different for every
+            other call.
+        emit: Tell the run's readers of something: ``emit("custom.progress", {"done": 3})``; from any thread.
+        budget: What the run may still use, a ``BudgetTracker``; None without a budget.
+        resource: ``await resource(key, opening)`` gives what the run keeps open until it is over, as
+            ``RunContext.resource`` does; None outside a run.
+    """
 
     run_id: str | None = None
     session_id: str | None = None
     tool_call_id: str | None = None
     tool_id: str | None = None
     deps: Deps = None  # type: ignore[assignment]  # what it is, the annotation of the tool's parameter promises
-    """What the caller of the run passed as ``deps``."""
     deadline: datetime | None = None
-    """When the run has to be done, aware and in UTC."""
     idempotency_key: str | None = None
-    """The same when the call is made again after a failure or a crash, and different for every other call."""
     emit: Callable[[str, Mapping[str, Any]], object] = _say_nothing
-    """Tell the run's readers of something: ``emit("custom.progress", {"done": 3})``; from any thread."""
     budget: Any = None
-    """What the run may still use, a ``BudgetTracker``; None without a budget."""
     resource: Callable[..., Awaitable[Any]] | None = field(default=None, repr=False)
-    """``await resource(key, opening)`` gives what the run keeps open until it is over, as ``RunContext.resource``
-    does; None outside a run."""
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """How a call ended: with data, or with an error that the model is told of."""
+    """How a call ended: with data, or with an error that the model is told of.
+
+    Attributes:
+        data: What the tool gave; None for an error.
+        error_message: What went wrong, written for the model; None for data.
+        kind: What kind of error; None for data.
+        cause: The exception behind an error, for spans and logs; the model sees ``error_message`` only.
+    """
 
     data: Any = None
     error_message: str | None = None
     kind: ToolErrorKind | None = None
-    """What kind of error; None for data."""
     cause: BaseException | None = field(default=None, repr=False, compare=False)
-    """The exception behind an error, for spans and logs; the model sees ``error_message`` only."""
 
     @classmethod
     def success(cls, data: Any = None, *, text: str | None = None) -> ToolResult:

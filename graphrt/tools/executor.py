@@ -92,6 +92,11 @@ async def refuse_call(
         return _not_executed(call, _in_words(error), kind, cause=error)
     if permission is not None:
         decision = await permission.check(call.name, _copy(call.arguments), ctx)
+        if not isinstance(decision, PermissionDecision):
+            raise TypeError(
+                f"{permission!r} gave {decision!r} on a call of tool {call.name!r}, which is no PermissionDecision: "
+                "give PermissionDecision.allow() or .deny(reason)"
+            )
         if not decision.allowed:
             return _denied(call, decision)
     return None
@@ -206,6 +211,10 @@ class _Turn:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Give the turn back."""
         self._gate._leave(self)
 
 

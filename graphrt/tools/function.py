@@ -71,6 +71,9 @@ class FunctionTool(Tool, Generic[P, R]):
         result: R = self._fn(*args, **kwargs)
         return result
 
+    def __repr__(self) -> str:
+        return f"FunctionTool({self._descriptor.id!r})"
+
     @property
     def descriptor(self) -> ToolDescriptor:
         """What the model is told of the tool."""

@@ -48,37 +48,46 @@ _NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class McpToolInfo:
-    """What a server says of a tool. None of it is checked, and a server may lie."""
+    """What a server says of a tool. None of it is checked, and a server may lie.
+
+    Attributes:
+        name: Its name at the server, without the prefix.
+        title: A name for people.
+        description: What it does, in the server's words.
+        read_only: Whether it changes nothing.
+        destructive: Whether it may change or remove what is there, and not only add to it.
+        idempotent: Whether calling it again with the same arguments changes nothing more.
+        open_world: Whether it reaches beyond the server, as a search of the web does.
+    """
 
     name: str
-    """Its name at the server, without the prefix."""
     title: str | None = None
     description: str = ""
     read_only: bool = False
-    """Whether it changes nothing."""
     destructive: bool = True
-    """Whether it may change or remove what is there, and not only add to it."""
     idempotent: bool = False
-    """Whether calling it again with the same arguments changes nothing more."""
     open_world: bool = True
-    """Whether it reaches beyond the server, as a search of the web does."""
 
 
 class McpOptions(TypedDict, total=False):
-    """What can be chosen for a server, whichever way it is reached."""
+    """What can be chosen for a server, whichever way it is reached.
+
+    Attributes:
+        name: Names the server in errors and where a tool comes from; its command or address by default, so give one
+            where several servers have the same command.
+        prefix: Goes before the name of each tool.
+        allow: Names at the server of the tools to take; all when None.
+        requires_approval: Whether a person has to say yes to each call, or a function that says for which tools.
+        timeout: Seconds that one call may take.
+        connect_timeout: Seconds that it may take to start, to greet and to list its tools.
+    """
 
     name: str
-    """Names the server in errors; its command or address by default."""
     prefix: str
-    """Goes before the name of each tool."""
     allow: Collection[str] | None
-    """Names at the server of the tools to take; all when None."""
     requires_approval: bool | Callable[[McpToolInfo], bool]
-    """Whether a person has to say yes to each call, or a function that says for which tools."""
     timeout: float | None
-    """Seconds that one call may take."""
     connect_timeout: float
-    """Seconds that it may take to start, to greet and to list its tools."""
 
 
 Reach: TypeAlias = "Callable[[ToolContext[Any]], Awaitable[McpConnection]]"
@@ -140,8 +149,13 @@ class McpServer:
         """Take what ``stdio`` and ``http`` make.
 
         Raises:
-            ConfigError: The package `mcp` is missing, or too old.
+            TypeError: There is no such option.
+            ConfigError: The package `mcp` is missing, or too old, or a time-out is no number above 0.
         """
+        if unknown := sorted(options.keys() - McpOptions.__annotations__.keys()):
+            raise TypeError(
+                f"{unknown[0]!r} is no option of an MCP server; there are {', '.join(McpOptions.__annotations__)}"
+            )
         try:
             from mcp import Client, StdioServerParameters, stdio_client  # noqa: F401  what is needed must be there
         except ImportError as error:
@@ -182,9 +196,12 @@ class McpServer:
             cwd: The folder it runs in.
             errlog: A file for its standard error, such as ``sys.stderr``. When None, the end of it is kept for
                 the hints of errors, and shown nowhere else.
-            options: Those of ``McpOptions``.
+            options: Those of ``McpOptions``: ``name`` (for errors), ``prefix`` (of the tools' names), ``allow`` (names
+                of the tools to take), ``requires_approval`` (True, or a function of an ``McpToolInfo``), ``timeout``
+                and ``connect_timeout`` (seconds).
 
         Raises:
+            TypeError: There is no such option.
             ConfigError: The package `mcp` is missing, or a time-out is no number above 0.
         """
         return cls(StdioTransport(command, tuple(args), env, cwd, errlog), **options)
@@ -196,9 +213,12 @@ class McpServer:
         Args:
             url: The address of its endpoint.
             headers: Sent with each request, such as ``Authorization``; shown nowhere.
-            options: Those of ``McpOptions``.
+            options: Those of ``McpOptions``: ``name`` (for errors), ``prefix`` (of the tools' names), ``allow`` (names
+                of the tools to take), ``requires_approval`` (True, or a function of an ``McpToolInfo``), ``timeout``
+                and ``connect_timeout`` (seconds).
 
         Raises:
+            TypeError: There is no such option.
             ConfigError: The package `mcp` is missing, or a time-out is no number above 0.
         """
         return cls(HttpTransport(url, headers), **options)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from graphrt.tools.base import ToolContext
 
 
@@ -35,7 +33,7 @@ class PermissionChecker(ABC):
     """Decide on each call of a tool before it is executed."""
 
     @abstractmethod
-    async def check(self, tool_id: str, arguments: Mapping[str, Any], ctx: ToolContext[Any]) -> PermissionDecision:
+    async def check(self, tool_id: str, arguments: dict[str, Any], ctx: ToolContext[Any]) -> PermissionDecision:
         """Decide on one call, whose arguments have been checked against the tool's schema.
 
         What it raises is raised to the run's caller, and the tool is not executed.

@@ -46,6 +46,12 @@ class ToolRegistry:
     def register(self, tool: Tool | Callable[..., Any], *, id: str | None = None, source: str | None = None) -> Tool:
         """Add a tool, or a function as one, and return it; also a decorator without arguments.
 
+        A tool that needs more said of it is made by a second decorator below this one:
+
+            @tools.register
+            @function_tool(requires_approval=True)
+            def order(item: str) -> str: ...
+
         Args:
             tool: The tool. A plain function is made into one by ``function_tool``.
             id: The name the model calls it by, in place of the tool's own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from graphrt.errors import ToolError, ToolErrorKind
@@ -51,6 +52,10 @@ class RetrieveTool(Tool):
         self.check(arguments)
         limit = int(arguments.get("limit", self._limit))  # JSON Schema takes 5.0 for an integer
         texts = await self._retriever.retrieve(arguments["query"], limit=limit)
+        if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
+            raise TypeError(
+                f"{type(self._retriever).__name__}.retrieve() gave a {type(texts).__name__}, and no list of texts"
+            )
         return list(texts)[:limit]
 
 

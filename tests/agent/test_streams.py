@@ -8,12 +8,25 @@ from typing import Any
 import anyio
 import pytest
 
-from graphrt import ConfigError, GraphError, GraphTypeError, HookEvent, HookExecutor, LlmError, function_tool
+from graphrt import (
+    AgentBuilder,
+    AgentSession,
+    ConfigError,
+    GraphError,
+    GraphTypeError,
+    HookEvent,
+    HookExecutor,
+    LlmError,
+    SimpleAgent,
+    ToolRegistry,
+    function_tool,
+)
 from graphrt.agent import AgentRuntime, RunRequest, Session
 from graphrt.errors import AgentLlmError, LlmErrorKind
 from graphrt.graph import Question, RunEvent, RunStatus, TerminationKind
 from graphrt.hooks import HookContext
 from graphrt.llm import ScriptedProvider
+from graphrt.messages import LLMResponse, ToolCall
 from tests.agent.helpers import Heard, add, asks, call, session_of, texts
 from tests.engine.helpers import GUARD, check_whole, types, until, yield_often
 
@@ -261,3 +274,60 @@ def test_a_question_is_answered_from_another_event_loop() -> None:
     anyio.run(answer, backend="trio")
     thread.join(GUARD)
     assert answered == ["done"]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+async def test_approvals_are_answered_where_the_events_are_read(number: int) -> None:
+    """B-093: by the ids of the questions, or those that the events have."""
+    bought: list[str] = []
+
+    @function_tool(requires_approval=True)
+    async def buy(item: str) -> str:
+        bought.append(item)
+        return f"bought {item}"
+
+    tools = ToolRegistry()
+    tools.register(buy)
+    calls = [ToolCall(f"c-{n}", "buy", {"item": f"item {n}"}) for n in range(number)]
+    provider = ScriptedProvider([LLMResponse(tool_calls=calls), "done"] * 2)
+    bundle = AgentBuilder().provider(provider).tool_registry(tools).hook_executor(HookExecutor()).build()
+    session = AgentSession("s-1", SimpleAgent("clerk"), bundle)
+    with anyio.fail_after(30):
+        async with session.stream_turn("buy") as turn:
+            async for event in turn:
+                if event.type == "step.waiting":
+                    for question in turn.questions:
+                        await turn.answer(question.id, True)
+        assert turn.response.content == "done"
+        async with session.stream_turn("buy again") as turn:
+            async for event in turn:
+                if event.type == "step.waiting":
+                    await turn.answer(event.data["question_id"], True)
+
+    assert sorted(bought) == sorted(2 * [f"item {n}" for n in range(number)])
+
+
+async def test_edited_arguments_that_do_not_fit_are_refused_and_the_question_stays() -> None:
+    bought: list[int] = []
+
+    @function_tool(requires_approval=True)
+    async def buy(item: str, count: int = 1) -> str:
+        bought.append(count)
+        return "bought"
+
+    tools = ToolRegistry()
+    tools.register(buy)
+    provider = ScriptedProvider([LLMResponse(tool_calls=[ToolCall("c-1", "buy", {"item": "lamp"})]), "done"])
+    bundle = AgentBuilder().provider(provider).tool_registry(tools).hook_executor(HookExecutor()).build()
+    session = AgentSession("s-1", SimpleAgent("clerk"), bundle)
+    with anyio.fail_after(30):
+        async with session.stream_turn("buy") as turn:
+            async for event in turn:
+                if event.type == "step.waiting":
+                    (question,) = turn.questions
+                    with pytest.raises(GraphTypeError, match="item: required"):
+                        await turn.answer(question.id, {"approved": True, "arguments": {"count": 3}})
+                    assert [each.id for each in turn.questions] == [question.id]
+                    await turn.answer(question.id, {"approved": True, "arguments": {"item": "lamp", "count": 3}})
+
+    assert bought == [3]

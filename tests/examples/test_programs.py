@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,14 +17,19 @@ from tests.examples.programs import (
     approval,
     branches,
     chain,
+    chat,
     evaluator,
+    memory,
     nested_map,
+    own_tests,
     plan_execute,
+    plugin,
     report,
     router,
     streamed_map,
     subgraph,
     supervisor,
+    task_plan,
     tool_agent,
 )
 
@@ -40,6 +48,22 @@ RESULTS = {
     plan_execute: "the cake is ready",
     tool_agent: "Together they cost 10 euros.",
     supervisor: "You need a new fuse, for 2 euros.",
+    chat: [
+        "2 lamps bought",
+        "tool 'buy' was not executed: permission denied: too many",
+        "Two lamps, and no nails.",
+        "Lamps.",
+    ],
+    task_plan: [
+        "buy flour: completed",
+        "buy honey: completed",
+        "bake: completed",
+        "find candles: failed",
+        "light candles: skipped",
+    ],
+    plugin: ("Both are still there.", 2),
+    memory: ["I will remember.", "By train!"],
+    own_tests: 3,
 }
 
 
@@ -165,3 +189,45 @@ async def test_supervisor_hands_over_and_replies() -> None:
     assert [len(model.calls) for model in models.values()] == [3, 1, 1]
     assert models["supervisor"].calls[2].messages[-1].content == "A fuse costs 2 euros."
     assert models["billing"].calls[0].messages[-1].content == "a new fuse"
+
+
+async def test_chat_keeps_what_was_said_and_denied() -> None:
+    model = chat.scripted()
+    session = chat.build(model)
+    with anyio.fail_after(GUARD):
+        await chat.say(session, "Two lamps and 900 nails, please.")
+        assert await chat.say(session, "What did I get?") == ["Lamps."]
+    assert session.turn_index == 2
+    assert session.questions == []
+    assert "too many" in model.calls[1].messages[-1].content
+
+
+async def test_plan_is_told_of_as_it_goes() -> None:
+    told: list[str] = []
+    assert await task_plan.bake(told) == RESULTS[task_plan]
+    assert told.index("2 running") > max(told.index("0 completed"), told.index("1 completed"))
+    assert {"0 running", "1 running", "2 completed", "3 failed", "4 skipped"} <= set(told)
+
+
+async def test_plugin_reminds_the_model_and_leaves_no_trace_in_the_conversation() -> None:
+    model = plugin.scripted()
+    with anyio.fail_after(GUARD):
+        assert await plugin.run(model) == ("Both are still there.", 2)
+    reminders = [call.messages[0].content for call in model.calls]
+    assert reminders == ["Calls so far: 0", "Calls so far: 2", "Calls so far: 2"]
+    assert "nothing is deleted on Mondays" in model.calls[2].messages[-1].content
+
+
+async def test_memory_is_there_on_the_next_day(tmp_path: Path) -> None:
+    first, second = memory.scripted()
+    with anyio.fail_after(GUARD):
+        assert await memory.journey(tmp_path / "memory.db", first, second) == RESULTS[memory]
+    prompt, *said = second.calls[0].messages
+    assert "likes: trains" in prompt.content
+    assert [each.content for each in said if each.role is Role.USER] == ["I like trains.", "How shall I travel?"]
+
+
+def test_own_tests_are_run_by_pytest_on_both_event_loops() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", own_tests.__file__]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "6 passed" in done.stdout, done.stdout + done.stderr

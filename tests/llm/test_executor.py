@@ -220,3 +220,9 @@ def test_every_public_name_is_what_it_says_whatever_was_imported_before() -> Non
     for name in llm.__all__:
         assert not isinstance(getattr(llm, name), ModuleType)
         assert getattr(llm, name).__doc__
+
+
+def test_cost_tracker_shows_what_it_has_counted() -> None:
+    tracker = CostTracker()
+    tracker.add(TokenUsage(1, 2, 3))
+    assert repr(tracker) == f"CostTracker(calls=1, total={TokenUsage(1, 2, 3)!r})"

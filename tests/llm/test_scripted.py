@@ -118,6 +118,8 @@ def test_script_that_is_no_list_is_refused(script: Any) -> None:
         (Message.assistant("one"), "entry 2 of the script is a Message"),
         (LlmError, "entry 2 of the script is the class LlmError, not an instance of it"),
         (["one", 5], "entry 2 of the script has an int among its pieces"),
+        (lambda: "x", "entry 2 of the script is a function that cannot be called with messages, tools and params"),
+        (lambda messages, tools: "x", "entry 2 of the script is a function that cannot"),
         (["one", None], "entry 2 of the script has a NoneType among its pieces"),
     ],
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from graphrt.errors import ToolError, ToolErrorKind
-from graphrt.tools import ToolRegistry
+from graphrt.tools import McpOptions, ToolRegistry
 from tests.mcp.helpers import REASON, SHOP, ask, odd, shop
 
 pytest.importorskip("mcp", reason=REASON)
@@ -27,6 +28,22 @@ def anyio_backend() -> str:
 
 
 # --- which tools are taken
+
+
+@pytest.mark.parametrize("option", ["require_approval", "allowed", "Name"])
+def test_option_that_there_is_not_is_refused(option: str) -> None:
+    wrong: Any = {option: True}
+    words = f"{option!r} is no option of an MCP server; there are name, prefix, allow, requires_approval, timeout, conn"
+    with pytest.raises(TypeError, match=words):
+        McpServer.stdio("server", **wrong)
+    with pytest.raises(TypeError, match=words):
+        McpServer.http("http://localhost/mcp", **wrong)
+
+
+@pytest.mark.parametrize("option", McpOptions.__annotations__)
+def test_help_of_the_constructors_names_every_option(option: str) -> None:
+    for told in (McpServer.stdio.__doc__, McpServer.http.__doc__):
+        assert f"``{option}``" in (told or "")
 
 
 async def test_prefix_and_allow_list_choose_and_name_the_tools() -> None:

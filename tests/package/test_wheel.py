@@ -101,7 +101,8 @@ def test_wheel_holds_every_module_once(wheel: Path) -> None:
         names = Counter(name for name in archive.namelist() if ".dist-info/" not in name)
     concepts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "graphrt/demo/concepts").iterdir()}
     assert concepts
-    others = {*concepts, "graphrt/py.typed", "graphrt/graph/RULES.md"}
+    template = "graphrt/ledger/sql/migrations/script.py.mako"
+    others = {*concepts, "graphrt/py.typed", "graphrt/graph/RULES.md", template}
     assert names == Counter({path.as_posix() for path in modules} | others)
 
 

@@ -97,7 +97,7 @@ class FakeSession:
 
 def plan_of(*descriptions: str, **depends_on: Sequence[int]) -> Plan:
     """Make a plan with id "p"; `_2=[0]` lets step 2 depend on step 0."""
-    steps = [Step(i, text, depends_on=depends_on.get(f"_{i}", ())) for i, text in enumerate(descriptions)]
+    steps = [Step(i, text, depends_on=depends_on.get(f"_{i}")) for i, text in enumerate(descriptions)]
     return Plan("a goal", steps, id="p")
 
 

@@ -143,6 +143,24 @@ async def test_plans_in_branches_may_be_carried_out_at_once() -> None:
     assert len(session.messages) == 12
 
 
+async def test_steps_that_all_say_that_they_need_none_run_at_once() -> None:
+    session = FakeSession(seconds=1)
+    began = anyio.current_time()
+    await compile_plan(plan_of("a", "b", "c", _0=[], _1=[], _2=[]), session).run()
+    assert anyio.current_time() - began == pytest.approx(1)
+    assert [turn.history for turn in session.turns] == [[], [], []]
+    assert session.texts == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("said", [{}, {"_0": []}, {"_0": [], "_2": []}], ids=str)
+async def test_steps_follow_one_another_where_one_does_not_say_what_it_needs(said: dict[str, list[int]]) -> None:
+    session = FakeSession(seconds=1)
+    began = anyio.current_time()
+    await compile_plan(plan_of("a", "b", "c", **said), session).run()
+    assert anyio.current_time() - began == pytest.approx(3)
+    assert session.turns[2].history == ["a", "did a", "b", "did b"]
+
+
 # ---------------------------------------------------------------- any plan
 
 
@@ -172,7 +190,7 @@ async def _carry_out(sources: list[list[int]], failing: set[int], policy: Failur
         assert heard == ["running", step.status.state]
     if not failing:
         assert [step.status.state for step in steps] == ["completed"] * len(steps)
-        needed = max(_longest(sources, i) for i in range(len(steps))) if any(sources) else len(steps)
+        needed = max(_longest(sources, i) for i in range(len(steps)))
         assert anyio.current_time() - began == pytest.approx(needed)
     done = sum(step.status.state == "completed" for step in steps)
     assert session.turn_index == done

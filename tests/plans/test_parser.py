@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from graphrt.agent.parser import JsonPlanParser, PlanParser
 from graphrt.agent.plan import Plan, StepState
 from graphrt.errors import PlanParseError
+from graphrt.nodes.plan_order import order_of
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +88,14 @@ async def test_steps_may_depend_on_others() -> None:
     text = '{"steps": [{"description": "a", "depends_on": []}, {"description": "b", "depends_on": [0, 2]},'
     text += ' {"description": "c", "depends_on": null}]}'
     plan = await JsonPlanParser().parse(text, "g")
-    assert [step.depends_on for step in plan.steps] == [(), (0, 2), ()]
+    assert [step.depends_on for step in plan.steps] == [(), (0, 2), None]
+
+
+async def test_plan_whose_steps_all_say_that_they_need_none_is_no_sequence() -> None:
+    text = '{"steps": [{"description": "a", "depends_on": []}, {"description": "b", "depends_on": []}]}'
+    plan = await JsonPlanParser().parse(text, "g")
+    assert [step.depends_on for step in plan.steps] == [(), ()]
+    assert order_of(plan.steps, plan="p").edges(plan.steps) == [(None, 0), (None, 1), (0, None), (1, None)]
 
 
 JSON = st.recursive(

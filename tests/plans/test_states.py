@@ -173,13 +173,11 @@ def test_order_puts_dependencies_first_and_lower_indices_before_higher_ones(sour
     order = order_of([Step(i, "", depends_on=each) for i, each in enumerate(sources)], plan="p")
     assert sorted(order.steps) == list(range(len(sources)))
     done: set[int] = set()
-    named = any(sources)
     for index in order.steps:
-        if named:
-            free = [i for i, each in enumerate(sources) if i not in done and done.issuperset(each)]
-            assert index == min(free)
+        free = [i for i, each in enumerate(sources) if i not in done and done.issuperset(each)]
+        assert index == min(free)
         done.add(index)
-    assert order.sequential == (not named or all(a in sources[b] for a, b in itertools.pairwise(order.steps)))
+    assert order.sequential == all(a in sources[b] for a, b in itertools.pairwise(order.steps))
     for index, before in enumerate(order.before):
         assert before == {*sources[index], *(far for near in sources[index] for far in order.before[near])}
     edges = order.edges([Step(i, "", depends_on=each) for i, each in enumerate(sources)])

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphrt.errors import StateError
 from graphrt.llm.executor import InferenceRequest
 from graphrt.messages import Message, Role, ToolCall
 from graphrt.plugins import LoopActionHandlersPlugin, Phase, PhaseRuntime, StateCommand
@@ -157,12 +158,56 @@ async def test_action_scheduled_in_one_round_holds_for_the_next_inference() -> N
     ],
     ids=repr,
 )
-async def test_wrong_payload_is_a_failed_action_and_changes_nothing(key: str, payload: Any) -> None:
+@pytest.mark.parametrize("phase", [Phase.STEP_START, Phase.BEFORE_INFERENCE])
+async def test_wrong_payload_makes_the_hook_fail_that_scheduled_it(phase: Phase, key: str, payload: Any) -> None:
+    asks = [(ADD, Message.user("good")), (key, payload)]
+
+    def ask(ctx: Any) -> StateCommand:
+        command = StateCommand()
+        for each in asks:
+            command.schedule(*each)
+        return command
+
+    plugin = Made("asks", lambda registrar: registrar.phase_hook(phase, ask))
+    runtime = runtime_of(plugin, LoopActionHandlersPlugin())
+    async with runtime.opened(FakeRun()):
+        with pytest.raises(
+            StateError, match=f"hook '.*ask' of plugin 'asks' schedules what does not fit.*{key}"
+        ) as got:
+            await runtime.prepare(request_of(tools=TOOLS), round=1)
+        asks.clear()
+        assert got.value.hint
+        assert await runtime.prepare(request_of(tools=TOOLS), round=1) == request_of(tools=TOOLS)
+        assert runtime.state["runtime.failed_actions"] == []
+
+
+async def test_action_that_schedules_a_wrong_payload_is_a_failed_action() -> None:
     """X-06"""
-    request = request_of(tools=TOOLS)
-    first, _, runtime = await prepare_twice([(key, payload)], request)
-    assert first == request
-    (failed,) = runtime.state["runtime.failed_actions"]
-    assert (failed["key"], failed["payload"]) == (key, payload)
-    assert key in failed["error"]
-    assert "hint: " in failed["error"]
+
+    def register(registrar: Any) -> None:
+        registrar.scheduled_action("act", Phase.STEP_START, lambda ctx, payload: StateCommand().schedule(ADD, payload))
+        registrar.phase_hook(Phase.STEP_START, lambda ctx: StateCommand().schedule("act", "just text"))
+
+    runtime = runtime_of(Made("asks", register), LoopActionHandlersPlugin())
+    async with runtime.opened(FakeRun()):
+        await runtime.prepare(request_of(), round=1)
+        (failed,) = runtime.state["runtime.failed_actions"]
+    assert failed["key"] == "act"
+    assert "Message.system(" in failed["error"]
+
+
+async def test_plugin_may_check_the_payloads_of_its_own_actions() -> None:
+    def even(payload: int) -> None:
+        if payload % 2:
+            raise ValueError("an odd number")
+
+    def register(registrar: Any) -> None:
+        registrar.scheduled_action("act", Phase.STEP_START, lambda ctx, payload: None, check=even)
+        registrar.phase_hook(Phase.STEP_START, lambda ctx: StateCommand().schedule("act", 2 + (ctx.round == 2)))
+
+    runtime = runtime_of(Made("asks", register))
+    async with runtime.opened(FakeRun()):
+        await runtime.prepare(request_of(), round=1)
+        with pytest.raises(StateError, match="does not fit: an odd number") as raised:
+            await runtime.prepare(request_of(), round=2)
+    assert isinstance(raised.value.__cause__, ValueError)

@@ -333,6 +333,14 @@ async def test_a_delegates_question_goes_to_whoever_answers_the_run_and_is_no_wo
     assert answers(team.worker.calls[1].messages) == [("d", "dug")]
 
 
+async def test_who_answers_for_a_delegate_need_not_be_async() -> None:
+    digs = LLMResponse("", [ToolCall("d", "dig", {})])
+    team = Team([asks("worker"), says("all done")], [digs, says("a hole")], tools=digging())
+    result = await team.run(scope=team.scope(on_ask=lambda question: True), timeout=10)
+    assert result.output == "all done"
+    assert answers(team.worker.calls[1].messages) == [("d", "dug")]
+
+
 async def test_every_agent_above_waits_while_the_lowest_asks() -> None:
     """B-103."""
     digs = LLMResponse("", [ToolCall("d", "dig", {})])

@@ -165,3 +165,9 @@ async def test_broken_span_processor_does_not_reach_the_run(when: str) -> None:
     assert result.status == "succeeded"
     assert len(texts) == 2  # one for the run, one for the turn
     assert all("span" in text for text in texts)
+
+
+def test_telemetry_shows_where_spans_go_and_what_they_hold() -> None:
+    assert repr(Telemetry()) == "Telemetry(the global provider, capture_content=False, openinference=False)"
+    shown = repr(Telemetry(TracerProvider(shutdown_on_exit=False), capture_content=True))
+    assert shown == "Telemetry(TracerProvider, capture_content=True, openinference=False)"

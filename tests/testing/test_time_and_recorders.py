@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -10,6 +12,7 @@ import pytest
 from graphrt import END, START, RunContext, Workflow
 from graphrt.clock import Clock
 from graphrt.testing import EventRecorder, FakeClock, SpanRecorder, fake_time
+from graphrt.threads import run_in_thread
 
 
 def test_clock_moves_by_what_it_is_told() -> None:
@@ -36,6 +39,47 @@ def test_loop_of_fake_time_jumps_over_an_hour(backend: str) -> None:
 
     name, options = fake_time(backend)
     assert anyio.run(main, backend=name, backend_options=options) == pytest.approx(3600, abs=1e-3)
+
+
+def test_time_waits_for_a_thread_that_is_at_work() -> None:
+    """On asyncio; a trio clock that jumps knows of no threads."""
+    done = threading.Event()
+
+    def work() -> str:
+        done.wait(0.05)
+        return "done"
+
+    async def main() -> tuple[str, float]:
+        with anyio.fail_after(300):
+            text = await run_in_thread(work)
+        began = anyio.current_time()
+        await anyio.sleep(3600)
+        return text, anyio.current_time() - began
+
+    name, options = fake_time()
+    text, slept = anyio.run(main, backend=name, backend_options=options)
+    assert text == "done"
+    assert slept == pytest.approx(3600, abs=1e-3)
+
+
+def test_time_goes_by_while_a_thread_is_at_work_and_jumps_once_it_is_abandoned() -> None:
+    release = threading.Event()
+
+    async def main() -> float:
+        began = anyio.current_time()
+        with anyio.move_on_after(0.05) as limit:
+            await run_in_thread(release.wait, 10)
+        assert limit.cancelled_caught
+        await anyio.sleep(3600)
+        return anyio.current_time() - began
+
+    name, options = fake_time()
+    real = time.monotonic()
+    try:
+        assert anyio.run(main, backend=name, backend_options=options) == pytest.approx(3600.05, abs=0.05)
+    finally:
+        release.set()
+    assert time.monotonic() - real >= 0.04
 
 
 def test_other_back_ends_are_refused() -> None:

@@ -115,11 +115,12 @@ def test_tool_is_still_the_function() -> None:
 
     assert add(1) == 2
     assert (add.__name__, add.__doc__) == ("add", "Add.")
+    assert repr(add) == "FunctionTool('add')"
 
 
 def test_context_is_not_shown_to_the_model() -> None:
     @function_tool
-    def plain(a: int, ctx: ToolContext) -> None: ...  # type: ignore[type-arg]  # people leave the type out
+    def plain(a: int, ctx: ToolContext) -> None: ...
 
     @function_tool
     def typed(a: int, *, ctx: ToolContext[int] | None = None) -> None: ...
