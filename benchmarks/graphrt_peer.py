@@ -17,13 +17,18 @@ from common import (
     CHAIN,
     CONC_CHAIN,
     CONC_SLEEP,
+    DURABLE_N,
     FAN,
+    GROW,
     LAYERS,
     ROUNDS,
     TOOL_CALLS,
     TRACE_N,
     WIDTH,
     combine,
+    disk_bytes,
+    grow_msg,
+    growth,
     layered_deps,
     layered_expected,
 )
@@ -31,7 +36,7 @@ from common import (
 NAME = "graphrt"
 PROBE = "graphrt"
 PACKAGES = ["graphrt", "anyio", "tenacity", "pydantic", "opentelemetry-sdk"]
-NA = {"W8": "no ledger in this version"}
+NA: dict[str, str] = {}
 COLD = """
 import asyncio
 from graphrt import Workflow, START, END, RunContext, RetryPolicy
@@ -269,6 +274,68 @@ def W7(h):
         "ms_chain@1000": h.time(lambda: chain(BUILD_CHAIN)) * 1e3,
         "ms_layered@5000": h.time(lambda: layered(BUILD_LAYERS, BUILD_WIDTH)) * 1e3,
     }
+
+
+def W8(h):
+    """Every step persisted to SQLite; a growing conversation is state to which each round adds."""
+    import os
+
+    from pydantic import BaseModel
+
+    from graphrt import END, START, Reduce, SqliteRunLedgerStore, Update, Workflow
+
+    class Growing(BaseModel):
+        messages: Annotated[list[str], Reduce(operator.add)] = []
+
+    def grower(n):
+        w = Workflow("talk", input=int, output=int, state=Growing, max_rounds=n + 1)
+
+        @w.node
+        async def say(i: int) -> Update[int]:
+            return Update(i + 1, messages=[grow_msg(i)])
+
+        w.chain(START, say)
+        w.edge(say, say, when=lambda i: i < n)
+        w.edge(say, END, when=lambda i: i >= n)
+        return w.compile()
+
+    def line(n):
+        w = Workflow("chain", input=dict[str, int], output=dict[str, int])
+        names = [f"n{i}" for i in range(n)]
+        for name in names:
+            w.add_node(name, make_inc())
+        w.chain(START, *names, END)
+        return w.compile()
+
+    async def main():
+        out = {}
+        for durability, suffix in (("sync", ""), ("async", "_async"), ("exit", "_exit")):
+            with h.tmp() as d:
+                async with SqliteRunLedgerStore(os.path.join(d, "s.db")) as store:
+                    g = line(DURABLE_N)
+                    runs = 0
+
+                    async def once():
+                        nonlocal runs
+                        runs += 1
+                        result = await g.run({"n": 0}, ledger=store, run_id=f"t{runs}", durability=durability)
+                        assert result.output["n"] == DURABLE_N
+
+                    cpu, wall = await h.aboth(once, inner=2)
+                    out[f"ms_per_step@200{suffix}"] = wall / DURABLE_N * 1e3
+                    out[f"cpu_ms_per_step@200{suffix}"] = cpu / DURABLE_N * 1e3
+                out[f"bytes_per_step@200{suffix}"] = disk_bytes(d) / (runs * DURABLE_N)
+        sizes = {}
+        for n in GROW:
+            with h.tmp() as d:
+                async with SqliteRunLedgerStore(os.path.join(d, "s.db")) as store:
+                    result = await grower(n).run(0, ledger=store)
+                    assert len(result.state.messages) == n
+                sizes[n] = disk_bytes(d)
+        out.update(growth(sizes))
+        return out
+
+    return h.run(main)
 
 
 def W10(h):

@@ -6,14 +6,15 @@ import inspect
 import logging
 import textwrap
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 
-from graphrt.errors import ConfigError, GraphError, RunCancelledError
+from graphrt.errors import ConfigError, GraphError, LimitExceededError, RunCancelledError
 from graphrt.graph.compile import compile_graph
 from graphrt.graph.declared import GraphDecl
 from graphrt.graph.graph import CompiledGraph
@@ -21,6 +22,7 @@ from graphrt.graph.protocols import END, START, NodeKind
 from graphrt.graph.signature import NodeSignature
 from graphrt.graph.workflow import Workflow
 from graphrt.hooks import HookContext, HookEvent
+from graphrt.nodes.plan_branches import opened
 from graphrt.nodes.plan_order import (
     TERMINAL,
     FailurePolicy,
@@ -36,12 +38,11 @@ from graphrt.telemetry import conventions as names
 from graphrt.telemetry.views import RunSpan
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from graphrt.graph.scheduler.context import RunContext
-    from graphrt.graph.scheduler.resources import RunHandle
-    from graphrt.messages import ChatResponse, Message
+    from graphrt.messages import ChatResponse
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,12 @@ class PlanWork:
     failure_policy: FailurePolicy = FailurePolicy.STOP
     skip_if: SkipIf | None = None
 
+    @property
+    def seconds(self) -> float:
+        """What the hooks of one event, or one answer of *skip_if*, may take: the session's own limit on a turn."""
+        config = getattr(self.session.bundle, "config", None)
+        return float(getattr(config, "timeout_seconds", inf))
+
 
 @dataclass(slots=True)
 class _PlanDecl(GraphDecl):
@@ -108,8 +115,10 @@ def compile_plan(
         plan: The plan; the graph changes the status of its steps.
         session: Where the turns are submitted.
         failure_policy: What becomes of the steps that have not been started when a step fails.
-        skip_if: A function of a step, async or not; True skips it.
-        hooks: Who is told how steps stand, with `ON_PLAN_STEP_COMPLETE`; the session's own hooks when None.
+        skip_if: A function of a step, async or not; True skips it. It may take the session's `timeout_seconds`,
+            after which the step fails.
+        hooks: Who is told how steps stand, with `ON_PLAN_STEP_COMPLETE`; the session's own hooks when None. After
+            `timeout_seconds` they are cancelled, which is logged.
 
     Raises:
         ConfigError: The steps are not numbered in order or depend on what they cannot, or the failure policy is
@@ -252,16 +261,24 @@ class PlanStepNode:
                 return f"step {failed} has failed"
         if work.skip_if is None:
             return None
-        verdict = work.skip_if(step)
-        if inspect.isawaitable(verdict):
-            verdict = await verdict
+        verdict: Any = None
+        with anyio.move_on_after(work.seconds) as scope:
+            verdict = work.skip_if(step)
+            if inspect.isawaitable(verdict):
+                verdict = await verdict
+        if scope.cancelled_caught:
+            raise LimitExceededError(
+                f"skip_if did not answer for step {step.index} within {work.seconds:g} s",
+                limit="timeout",
+                hint="give it more time with AgentConfig(timeout_seconds=...)",
+            )
         return "skip_if said so" if verdict else None
 
     async def _turn(self, ctx: RunContext[Any]) -> ChatResponse:
         work = self._work
         if work.order.sequential:
             return await work.session.submit_turn(self.step.description)
-        branches = await ctx.resource(_BRANCHES, partial(_opened, work))
+        branches = await ctx.resource(_BRANCHES, partial(opened, work))
         return await branches.turn(self.step)
 
     # ------------------------------------------------------------ telling
@@ -276,7 +293,7 @@ class PlanStepNode:
             ctx.annotate(names.ERROR_TYPE, status.error)
 
     async def _tell(self, ctx: RunContext[Any]) -> None:
-        """Call the hooks with the step's status."""
+        """Call the hooks with the step's status; those that take too long are cancelled, and the plan goes on."""
         hooks, status = self._work.hooks, self.step.status
         if hooks is None:
             return
@@ -292,7 +309,11 @@ class PlanStepNode:
         def span(name: str, told: HookContext) -> AbstractContextManager[Callable[[BaseException], object]]:
             return ctx.hook_span(name, context=told)
 
-        await hooks.execute(context.event, context, span=span if ctx.traced else None)
+        seconds = self._work.seconds
+        with anyio.move_on_after(seconds) as scope:
+            await hooks.execute(context.event, context, span=span if ctx.traced else None)
+        if scope.cancelled_caught:
+            log.error("hooks on step %d of run %r took longer than %g s", self.step.index, ctx.run_id, seconds)
 
     async def _tell_at_last(self, ctx: RunContext[Any]) -> None:
         """Call the hooks although the step is being cancelled, or one of them has ended it."""
@@ -327,7 +348,7 @@ class _PlanStartNode:
                     hint="wait for its end, or make a new plan",
                 )
         if not work.order.sequential:
-            await ctx.resource(_BRANCHES, partial(_opened, work))
+            await ctx.resource(_BRANCHES, partial(opened, work))
 
 
 class _PlanEndNode:
@@ -343,43 +364,3 @@ class _PlanEndNode:
     async def run(self, inputs: Mapping[str, Any], ctx: RunContext[Any]) -> PlanView:
         """Give the plan."""
         return self._work.plan
-
-
-# ---------------------------------------------------------------- turns side by side
-
-
-class _Branches:
-    """The turns of a plan with parallel steps, each in a branch of the session."""
-
-    def __init__(self, work: PlanWork) -> None:
-        self._work = work
-        self._history = tuple(work.session.messages)
-        steps = work.plan.steps
-        todo = (index for index in work.order.steps if steps[index].status.state not in TERMINAL)
-        self._offsets = {index: place for place, index in enumerate(todo)}
-        self._turns: dict[int, tuple[Message, ...]] = {}
-
-    async def turn(self, step: StepView) -> ChatResponse:
-        """Carry out one turn; it knows of those before it."""
-        order = self._work.order
-        before = [self._turns[i] for i in order.steps if i in order.before[step.index] and i in self._turns]
-        history = [*self._history, *(message for turn in before for message in turn)]
-        branch = self._work.session.branch(self._offsets[step.index], history)
-        response = await branch.submit_turn(step.description)
-        self._turns[step.index] = tuple(branch.messages[len(history) :])
-        return response
-
-    def absorb(self) -> None:
-        """Give the session what the finished turns have added."""
-        turns = [self._turns[index] for index in self._work.order.steps if index in self._turns]
-        if turns:
-            self._work.session.absorb(turns, len(turns))
-
-
-@asynccontextmanager
-async def _opened(work: PlanWork, run: RunHandle) -> AsyncIterator[_Branches]:
-    branches = _Branches(work)
-    try:
-        yield branches
-    finally:
-        branches.absorb()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import anyio
+
 from graphrt.agent.history import without_dangling
 from graphrt.agent.registered import prompt_of
 from graphrt.agent.session_state import Session
-from graphrt.agent.turn import outcome_of
+from graphrt.agent.timing import Timer
+from graphrt.agent.turn import out_of_time, outcome_of
 from graphrt.errors import AgentError
 from graphrt.registry.running import RunScope, new_run_id, run_resolved
 
@@ -45,8 +48,12 @@ class AgentCycle:
         from graphrt.registry import resolve
 
         agent, bundle, run_id = self._agent, self._bundle, new_run_id()
+        timer, prompt = Timer(bundle.config.timeout_seconds), None
         try:
-            prompt = await prompt_of(agent, bundle.config, Session(run_id, list(messages)))
+            with anyio.move_on_after(timer.seconds):
+                prompt = await prompt_of(agent, bundle.config, Session(run_id, list(messages)))
+            if timer.left() <= 0:
+                raise out_of_time(bundle.config)
             registries = bundle.to_registry_set(agent)
             result = await run_resolved(
                 resolve(registries, agent.name),
@@ -59,7 +66,7 @@ class AgentCycle:
                     hooks=bundle.hook_executor,
                 ),
                 run_id=run_id,
-                timeout=bundle.config.timeout_seconds,
+                timeout=timer.left(),
                 system_prompt=prompt or "",
             )
             return outcome_of(result, bundle.config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,8 +16,8 @@ from graphrt.threads import call_soon
 if TYPE_CHECKING:
     from anyio.lowlevel import EventLoopToken
 
-OnAsk: TypeAlias = Callable[[Question], Awaitable[Any]]
-"""Answers a question: True, False, or an `Approval`."""
+OnAsk: TypeAlias = Callable[[Question], Any]
+"""Answers a question, async or not: True, False, or an `Approval`."""
 
 
 @dataclass(slots=True, eq=False)

@@ -106,11 +106,21 @@ def with_tools(registries: RegistrySet, agent_id: str, tools: Sequence[Tool]) ->
 
 
 def bridged(registries: RegistrySet, hooks: HookExecutor) -> RegistrySet:
-    """Give registries in which every agent's requests are told to *hooks*."""
+    """Give registries in which every agent's requests are told to *hooks*.
+
+    Raises:
+        ConfigError: Another plugin has the id of the one that tells them.
+    """
     from graphrt.plugins import HookBridgePlugin
 
     plugin = HookBridgePlugin(hooks)
     id = plugin.descriptor.id
+    there = registries.plugins.get(id)
+    if there is not None and not (isinstance(there, HookBridgePlugin) and there.hooks is hooks):
+        raise ConfigError(
+            f"a plugin is registered as {id!r}, the id of the built-in one that calls the hooks of a hook executor",
+            hint="register it under another id, or give no hook executor",
+        )
 
     def bridge(spec: AgentSpec) -> AgentSpec:
         if spec.endpoint is not None or id in spec.plugin_ids:
@@ -122,6 +132,30 @@ def bridged(registries: RegistrySet, hooks: HookExecutor) -> RegistrySet:
         agents=_Altered(registries.agents, bridge),
         plugins=_WithPlugin(registries.plugins, id, plugin),
     )
+
+
+def hooks_of(registries: RegistrySet) -> HookExecutor | None:
+    """Give the hooks that a `HookBridgePlugin` among the plugins calls; None without one."""
+    from graphrt.plugins import HookBridgePlugin
+
+    plugins = (registries.plugins.get(id) for id in registries.plugins.ids())
+    return next((each.hooks for each in plugins if isinstance(each, HookBridgePlugin)), None)
+
+
+def compacting(registries: RegistrySet, config: AgentConfig) -> RegistrySet:
+    """Give registries whose agents have old messages summarised as the config wants it, unless they say how."""
+    settings = context_settings(config)
+    if not settings:
+        return registries
+
+    def settle(spec: AgentSpec) -> AgentSpec:
+        if spec.endpoint is not None:
+            return spec
+        policy = settings["context_policy"] if spec.context_policy is None else spec.context_policy
+        sections = {**settings["sections"], **spec.sections}
+        return spec.model_copy(update={"context_policy": policy, "sections": sections})
+
+    return replace(registries, agents=_Altered(registries.agents, settle))
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
 
 from graphrt.agent.registered import RegisteredAgent, prompt_of
 from graphrt.agent.run_request import RunRequest
 from graphrt.agent.session_state import Session
+from graphrt.agent.timing import Timer
 from graphrt.agent.turn import TURN_INDEX, tell_of_failure
 from graphrt.errors import AgentError, ConfigError, ResolveError
 from graphrt.graph.states import RunStatus
 from graphrt.hooks import HookContext, HookEvent
 from graphrt.nodes.conversation import as_messages
+from graphrt.notes import add_note
 from graphrt.registry.recording import store_of, stored_run
 from graphrt.registry.running import RunScope, new_run_id, resume_resolved, run_resolved
 
@@ -69,7 +76,7 @@ class AgentRuns:
         run_id = request.run_id or new_run_id()
         messages = request.conversation()
         resolved = resolve(self._registries, request.agent_id)
-        prompt = await self._prompt_of_run(request.agent_id, Session(run_id, messages))
+        prompt, left = await self._prompt_of_run(request.agent_id, Session(run_id, messages), request.deadline)
         was_over = request.run_id is not None and await self._is_over(run_id)
         result = await run_resolved(
             resolved,
@@ -77,13 +84,17 @@ class AgentRuns:
             scope=self._scope(run_id, on_ask),
             run_id=run_id,
             deps=deps,
-            timeout=self._config.timeout_seconds,
+            timeout=left,
             deadline_at=request.deadline,
             budget=budget,
             on_event=on_event,
             system_prompt=prompt,
         )
-        return result if was_over else await self._told(result)
+        if was_over:
+            return result
+        if left <= 0:
+            _note_prompt(result)
+        return await self._told(result)
 
     async def resume(
         self,
@@ -111,7 +122,7 @@ class AgentRuns:
         resolved = resolve(self._registries, agent_id)
         messages, turn = list(as_messages(stored.metadata.get("input"))), stored.metadata.get(TURN_INDEX)
         session = Session(conversation or run_id, messages if turn is None else messages[:-1], turn_index=turn or 0)
-        prompt = await self._prompt_of_run(agent_id, session)
+        prompt, left = await self._prompt_of_run(agent_id, session)
         result = await resume_resolved(
             resolved,
             run_id,
@@ -119,12 +130,14 @@ class AgentRuns:
             answers=answers,
             on_change=on_change,
             deps=deps,
-            timeout=self._config.timeout_seconds,
+            timeout=left,
             budget=budget,
             on_event=on_event,
             system_prompt=prompt,
             turn_index=turn,
         )
+        if left <= 0:
+            _note_prompt(result)
         return await self._told(result)
 
     def _scope(self, run_id: str, on_ask: OnAsk | None, *, session_id: str | None = None) -> RunScope:
@@ -162,12 +175,31 @@ class AgentRuns:
         agent = RegisteredAgent(self._registries, agent_id, self._config)
         return await prompt_of(agent, self._config, session) or ""
 
-    async def _prompt_of_run(self, agent_id: str, session: Session) -> str:
+    async def _prompt_of_run(
+        self, agent_id: str, session: Session, deadline: datetime | None = None
+    ) -> tuple[str, float]:
+        """Give the prompt, and the seconds that the run has left; with none left it ends before it does anything."""
+        timer = Timer(self._config.timeout_seconds)
+        prompt = ""
         try:
-            return await self.prompt(agent_id, session)
+            with anyio.move_on_after(min(timer.seconds, _until(deadline))) as scope:
+                prompt = await self.prompt(agent_id, session)
         except (ResolveError, ConfigError):
             raise
         except Exception as error:
             raise ConfigError(
                 f"the SystemPromptBuilder failed: {type(error).__name__}: {error}", cause=error
             ) from error
+        return prompt, 0.0 if scope.cancelled_caught else timer.left()
+
+
+def _note_prompt(result: RunResult) -> None:
+    if result.error is not None:
+        add_note(result.error, "the time was up before the SystemPromptBuilder had made the prompt")
+
+
+def _until(deadline: datetime | None) -> float:
+    """Give the seconds until a time; a value that is none is refused by the run."""
+    if isinstance(deadline, datetime) and deadline.tzinfo is not None:
+        return max(0.0, deadline.timestamp() - time.time())
+    return inf

@@ -6,10 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from graphrt.agent.bundle import RuntimeBundle
+from graphrt.agent.closing import close_all, second_to
 from graphrt.agent.gateway import GatewayMessage
 from graphrt.agent.making import DEFAULT, registry_of, telemetry_of, world_of
 from graphrt.agent.questions import Questions
-from graphrt.agent.registered import RegisteredAgent, bridged, local_ids
+from graphrt.agent.registered import RegisteredAgent, bridged, compacting, hooks_of, local_ids
+from graphrt.agent.request_params import check_params
 from graphrt.agent.runs import AgentRuns
 from graphrt.agent.session import AgentSession, check_max_turns
 from graphrt.agent.session_state import Session
@@ -74,10 +76,11 @@ class AgentRuntime:
             ledger: Where every run is recorded: those of `run`, of turns, and of agents that are called.
 
         Raises:
-            ConfigError: *ledger* is none.
+            ConfigError: *ledger* is none, or a plugin has the id of the one that calls the hooks.
         """
+        self._config = config = AgentConfig() if config is None else config
+        registries = compacting(registries, config)
         self._registries = registries if hook_executor is None else bridged(registries, hook_executor)
-        self._config = AgentConfig() if config is None else config
         self._hooks = hook_executor
         self._telemetry = telemetry
         self._default = default_agent
@@ -262,6 +265,7 @@ class AgentRuntime:
             params: Request parameters of this turn, such as `temperature`; they win over the config's.
 
         Raises:
+            ConfigError: An argument is of the wrong kind, or one of *params* is none of a request.
             AgentError: The turn failed for another reason, and the session is as it was.
         """
         text = user_input.text if isinstance(user_input, GatewayMessage) else user_input
@@ -269,18 +273,19 @@ class AgentRuntime:
             raise ConfigError(f"the input is a {type(text).__name__}, which is no text", hint="give a str")
         if not isinstance(session, Session):
             raise ConfigError(f"the session is of type {type(session).__name__}", hint="give a Session(id)")
+        check_params(params)
         begin = partial(self._setting, session, self._agent_id(agent_id), params)
         try:
             response = await Turn(session, text, begin, questions=self._questions, on_ask=on_ask).take()
-        except LimitExceededError as limit:  # at the session's door, or in a hook on the turn's end
+        except LimitExceededError as limit:  # at the session's door
             return notice_of(self._config, limit.limit)
         return response.content
 
     def _setting(self, session: Session, agent_id: str, params: dict[str, Any]) -> TurnSetting:
         """Say how a turn that begins now is run."""
         check_max_turns(session, self._config.max_turns)
-        params = dict(params)
-        model = params.pop("model", None)
+        model = params.get("model")
+        params = {name: value for name, value in params.items() if name != "model"}
         return TurnSetting(
             agent=agent_id,
             config=self._config,
@@ -344,7 +349,8 @@ class AgentRuntime:
         tools = ToolRegistry(permission_checker=resolved.permission)
         for id, tool in resolved.tools.items():
             tools.register(tool, id=id)
-        hooks, registries = self._hooks, self._registries
+        registries = self._registries
+        hooks = self._hooks or hooks_of(registries)
         if hooks is None:
             hooks = HookExecutor()
             registries = bridged(registries, hooks)
@@ -383,11 +389,12 @@ class AgentRuntime:
         await self._questions.answer(question_id, value)
 
     async def aclose(self) -> None:
-        """Close the providers that the runtime owns."""
-        for provider in self._owned:
-            close = getattr(provider, "aclose", None)
-            if close is not None:
-                await close()
+        """Close the providers that the runtime owns, each of them, also when one fails or this is cancelled.
+
+        Raises:
+            Exception: What one of them raised; an `ExceptionGroup` when several did.
+        """
+        await close_all(self._owned)
 
     async def __aenter__(self) -> Self:
         return self
@@ -395,4 +402,5 @@ class AgentRuntime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.aclose()
+        with second_to(error):
+            await self.aclose()

@@ -177,15 +177,17 @@ class AgentRuntimeBuilder:
                 )
             )
         problems.raise_if_any("the parts do not fit together")
-        return AgentRuntime(
-            registries,
-            config=self._config,
-            hook_executor=self._hooks,
-            telemetry=telemetry,
-            default_agent=self._default,
-            owned=self._owned,
-            ledger=self._ledger,
-        )
+        with problems.noted():
+            return AgentRuntime(
+                registries,
+                config=self._config,
+                hook_executor=self._hooks,
+                telemetry=telemetry,
+                default_agent=self._default,
+                owned=self._owned,
+                ledger=self._ledger,
+            )
+        raise BuildError("the parts do not fit together", problems=problems.found)
 
     def _tool_registry(self, problems: _Problems) -> ToolRegistry:
         registry = ToolRegistry(permission_checker=self._checker)

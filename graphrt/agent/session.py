@@ -79,7 +79,8 @@ class AgentSession:
             bundle: What the agent runs with.
             telemetry: Where spans go; the global tracer provider when None.
             clock: Tells how long the session has lain idle.
-            memory_tools: Offer the model tools for the session's memory.
+            memory_tools: Offer the model tools for the session's memory. What it holds from before is in the prompt
+                only after `agent` was replaced or `open_context` called; else put `session_memory.snapshot()` there.
             session: A conversation to go on with; a new one when None.
             ledger: Where the run of each turn is recorded, with the session's id as its conversation. A turn still
                 waits for a person in this process.
@@ -180,6 +181,11 @@ class AgentSession:
 
     def stream_turn(self, text: str, *, on_ask: OnAsk | None = None) -> TurnStream:
         """Say *text*, and read along: `async with session.stream_turn("hi") as turn: async for event in turn: ...`.
+
+        Of the events, listed at `RunEvent`, four matter to a chat: `message.delta` (`data["text"]`),
+        `tool.call.started`, `tool.call.completed`, and `step.waiting`, which says that a call needs approval: then
+        answer each of `turn.questions` with `await turn.answer(question.id, ...)`. `question.question` has the call's
+        `tool`, `description` and `arguments`.
 
         When the events are at their end, `turn.response` has the answer, or raises what the turn ended with. Leaving
         the block early cancels the turn.

@@ -170,8 +170,13 @@ class Turn:
             response, messages = self._cut_short(limit)
         session.messages[:] = messages
         self._stops_at = anyio.current_time() + setting.config.timeout_seconds
-        with self._in_time():
-            await self._fire(HookEvent.ON_TURN_END, user_input=self.text, response=response)
+        try:
+            with self._in_time():
+                await self._fire(HookEvent.ON_TURN_END, user_input=self.text, response=response)
+        except LimitExceededError as limit:
+            if not setting.notices:
+                raise
+            response, session.messages[:] = self._cut_short(limit)
         if self._phases is not None:
             session.state.update(self._phases.kept_state())
         session.turn_index += 1
@@ -243,7 +248,7 @@ class Turn:
         response = self._notice(limit)
         run, history = self._run, self._history
         if history is None:
-            history = without_dangling(as_messages(self.session.messages))
+            self._history = history = without_dangling(as_messages(self.session.messages))
         said = [Message.user(self.text)]
         if limit.limit == TIMEOUT:
             self._phases = None  # what plugins noted of the run goes with it

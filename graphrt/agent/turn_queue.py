@@ -97,7 +97,8 @@ class TurnQueue:
                 raise OtherAgentError(
                     f"a turn of session {self._session_id!r} is submitted from inside a turn of it, and would wait "
                     "for itself",
-                    hint="submit it when the turn is over, or use a session of its own",
+                    hint="submit it when the turn is over, or use a session of its own; a task that the turn does not "
+                    "wait for is told apart by a context of its own: contextvars.Context().run(tasks.start_soon, ...)",
                 )
             turn = turn.around
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from graphrt.graph.statemodel import StateSpec
 
 
+DESCRIBED = 2000
+"""Lines of a graph's description that are kept with a run, to say what has changed."""
+
 _MEANT = frozenset("%/#[]>")
 """Characters that have a meaning in keys and paths."""
 
@@ -248,6 +251,7 @@ class Program:
     __slots__ = (
         "_description",
         "_fingerprint",
+        "_packed",
         "by_name",
         "check_input",
         "check_output",
@@ -287,6 +291,7 @@ class Program:
         self.check_output: Callable[[object], bool] | None = None
         self._fingerprint: str | None = None
         self._description: tuple[str, ...] | None = None
+        self._packed: str | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -305,6 +310,15 @@ class Program:
 
             self._description = tuple(describe(self))
         return self._description
+
+    @property
+    def packed_description(self) -> str:
+        """The same in a short text, to be kept with each stored run."""
+        if self._packed is None:
+            from graphrt.graph.fingerprint import pack
+
+            self._packed = pack(self.description[:DESCRIBED])
+        return self._packed
 
     def walk(self, visit: Callable[[Program], None]) -> None:
         """Call *visit* for this graph and every graph held by its nodes, outermost first."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import zlib
 from typing import TYPE_CHECKING
 
 from graphrt.graph import typecheck
@@ -10,6 +12,8 @@ from graphrt.graph.compiled import EdgeKind
 from graphrt.graph.protocols import NodeKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from graphrt.graph.compiled import Program
 
 
@@ -42,3 +46,18 @@ def describe(program: Program) -> list[str]:
         what = f"{d.kind} when={d.when is not None} errors={errors} into={d.into} case={d.case!r} {d.on_error}"
         lines.append(f"edge {edge} {what} {d.min_success}")
     return lines
+
+
+def pack(lines: Sequence[str]) -> str:
+    """Write the lines of a description as a short text: they repeat one another."""
+    return base64.b85encode(zlib.compress("\n".join(lines).encode("utf-8", "backslashreplace"), 9)).decode()
+
+
+def unpack(packed: object) -> list[str]:
+    """Read the lines back; none where there is no description, or none that can be read."""
+    if not isinstance(packed, str):
+        return []
+    try:
+        return zlib.decompress(base64.b85decode(packed)).decode().split("\n")
+    except (ValueError, zlib.error):
+        return []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio.lowlevel
 
 from graphrt.errors import RunControlError
-from graphrt.ledger import leavings, rows, rules
+from graphrt.ledger import leavings, paging, rows, rules
 from graphrt.ledger.bell import WorkBell
 from graphrt.ledger.records import Claim, RunEventPage, RunPage
 from graphrt.ledger.status import AgentRunStatus
@@ -96,20 +96,20 @@ class InMemoryRunLedgerStore(RunLedgerStore):
     async def list_runs(self, filters: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
         """List runs, the newest first; see `RunLedgerStore`."""
         await self._begin()
-        limit = rules.clamped(limit, rules.RUNS_LIMIT)
-        below = None if cursor is None else rules.read_cursor("runs", cursor)
-        wanted = rules.statuses(filters)
+        limit = paging.clamped(limit, paging.RUNS_LIMIT)
+        below = None if cursor is None else paging.read_cursor("runs", cursor)
+        wanted = paging.statuses(filters)
         found: list[AgentRun] = []
         with self._lock:
             for kept in reversed(self._runs.values()):
                 if below is not None and kept.row["id"] >= below:
                     continue
                 run = kept.read().run
-                if rules.matches(run, filters, wanted):
+                if paging.matches(run, filters, wanted):
                     found.append(run)
                     if len(found) > limit:
                         break
-        return rules.run_page(found, limit)
+        return paging.run_page(found, limit)
 
     async def change_run(self, run_id: str, change: RunChange, *, now: datetime, token: str | None = None) -> AgentRun:
         """Change a run; see `RunLedgerStore`."""
@@ -139,7 +139,7 @@ class InMemoryRunLedgerStore(RunLedgerStore):
     def _kept(self, run_id: str) -> _Kept:
         kept = self._runs.get(run_id)
         if kept is None:
-            raise rules.unknown_run(run_id)
+            raise paging.unknown_run(run_id)
         return kept
 
     def _write(self, kept: _Kept, stored: rows.StoredRun) -> AgentRun:
@@ -199,15 +199,15 @@ class InMemoryRunLedgerStore(RunLedgerStore):
     async def page_events(self, run_id: str, *, cursor: str | None = None, limit: int = 100) -> RunEventPage:
         """Read events, ascending; see `RunLedgerStore`."""
         await self._begin()
-        limit = rules.clamped(limit, rules.EVENTS_LIMIT)
-        after = 0 if cursor is None else rules.read_cursor("events", cursor)
+        limit = paging.clamped(limit, paging.EVENTS_LIMIT)
+        after = 0 if cursor is None else paging.read_cursor("events", cursor)
         with self._lock:
             events = self._kept(run_id).events
             if len(events) == self._kept(run_id).highest:  # no gap: a sequence is a place
                 found = [events[number] for number in range(after + 1, min(after + limit + 1, len(events)) + 1)]
             else:
                 found = [row for number, row in events.items() if number > after][: limit + 1]
-        return rules.event_page(run_id, found, after, limit)
+        return paging.event_page(run_id, found, after, limit)
 
     # ------------------------------------------------------------ claims
 
@@ -236,14 +236,15 @@ class InMemoryRunLedgerStore(RunLedgerStore):
 
     def _find(self, now: datetime, run_id: str | None, fingerprints: Collection[str] | None) -> _Kept | None:
         by_name = run_id is not None
-        among = self._runs.values() if run_id is None else filter(None, [self._runs.get(run_id)])
-        found = [
-            kept
-            for kept in among
-            if (by_name or kept.row["status"] == AgentRunStatus.QUEUED)
-            and rules.claimable(kept.read(), now, by_name=by_name, fingerprints=fingerprints)
-        ]
-        return max(found, key=lambda kept: (kept.row["priority"], -kept.row["id"]), default=None)
+        if run_id is not None:
+            among = [kept for kept in [self._runs.get(run_id)] if kept is not None]
+        else:
+            among = [kept for kept in self._runs.values() if kept.row["status"] == AgentRunStatus.QUEUED]
+            among.sort(key=lambda kept: (-kept.row["priority"], kept.row["id"]))
+        claimable = (
+            kept for kept in among if rules.claimable(kept.read(), now, by_name=by_name, fingerprints=fingerprints)
+        )
+        return next(claimable, None)
 
     async def renew_claim(self, run_id: str, token: str, lease_seconds: float, *, now: datetime) -> bool:
         """Prolong a lease; False when it is not the caller's any more, whatever the run has become."""

@@ -32,6 +32,9 @@ LEASE_SECONDS: Final = 15.0
 POLL_SECONDS: Final = 1.0
 """How often a worker that finds nothing looks again; a store that knows of new work wakes it sooner."""
 
+TIDY_SECONDS: Final = 1.0
+"""How often a worker that is busy looks for runs whose worker is gone, or whose time has come."""
+
 _S = AgentRunStatus
 _WAITS_FOR_GRAPH: Final = "waits for a worker that has its graph"
 
@@ -60,6 +63,7 @@ class ExecutionQueue:
             raise ConfigError(f"dispatch_seconds is {dispatch_seconds!r}", hint="give seconds above 0, or None")
         self._store = store
         self._clock: Clock = SystemClock() if clock is None else clock
+        self._tidied: float | None = None
         self._max_attempts = max_attempts
         self._dispatch_seconds = dispatch_seconds
         self._noted: str | None = None
@@ -89,8 +93,9 @@ class ExecutionQueue:
     ) -> Claim | None:
         """Claim the run of the highest priority, the oldest first; None when there is none for this worker.
 
-        Runs whose worker is gone, or that waited for a time which has come, are put into the queue before. A run that
-        was to be cancelled, or is out of time, ends here instead of being handed out.
+        Runs whose worker is gone, or that waited for a time which has come, are put into the queue before, at most
+        once a second and whenever there is nothing else. A run that was to be cancelled, or is out of time, ends here
+        instead of being handed out.
 
         Args:
             worker_id: Who claims.
@@ -98,19 +103,29 @@ class ExecutionQueue:
             fingerprints: The graphs that the worker has. A run of another graph stays in the queue, and its
                 `status_reason` says so. None when it can run everything.
         """
-        await self.recover_expired()
-        await self.wake_due()
-        if fingerprints is not None:
-            await self._note_unknown(worker_id, fingerprints)
+        tidy = self._tidied is None or self._clock.monotonic() - self._tidied >= TIDY_SECONDS
+        if tidy:
+            await self._tidy(worker_id, fingerprints)
         while True:
             now = self._clock.now()
             claim = await self._store.claim_run(worker_id, lease_seconds, now=now, fingerprints=fingerprints)
             if claim is None:
-                return None
+                if tidy:
+                    return None
+                await self._tidy(worker_id, fingerprints)
+                tidy = True
+                continue
             end = _ends_unbegun(claim.run, now)
             if end is None:
                 return claim
             await self._end(claim, end)
+
+    async def _tidy(self, worker_id: str, fingerprints: Collection[str] | None) -> None:
+        self._tidied = self._clock.monotonic()
+        await self.recover_expired()
+        await self.wake_due()
+        if fingerprints is not None:
+            await self._note_unknown(worker_id, fingerprints)
 
     async def claim_next(
         self,

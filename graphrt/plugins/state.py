@@ -31,12 +31,11 @@ class MergeStrategy(StrEnum):
 class StateKey:
     """One value of the state of a run's plugins. Values are plain data that can be copied.
 
-    Hooks read it as `ctx.state[key]`. It is not on the result of the run: put what is wanted there into an event
+    Hooks read it as `ctx.state[key.name]`. It is not on the result of the run: put what is wanted there into an event
     (`ctx.run.emit("custom.counted", {...})`), or hand it on in a hook of `Phase.RUN_END`.
 
     Attributes:
-        name: Unique among the keys of an agent; what `StateCommand.update` and `ctx.state[...]` take, or the key
-            itself.
+        name: Unique among the keys of an agent. `StateCommand.update` takes it, or the key itself.
         default: What it is at the start, copied for each run; or a function without arguments that makes it.
         merge: What becomes of it when two commands write it.
         combine: For COMMUTATIVE: gives the new value from the one before and what was written.

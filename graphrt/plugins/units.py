@@ -29,8 +29,17 @@ def unit_starts(messages: Sequence[Message]) -> list[int]:
 
 
 def last_cut(messages: Sequence[Message], keep: int) -> int:
-    """Give the last place for a cut that leaves *keep* messages after it, and one unit at least; 0 for none."""
-    return max((start for start in unit_starts(messages) if start <= len(messages) - keep), default=0)
+    """Give the last place for a cut that leaves *keep* messages after it, and one unit at least; 0 for none.
+
+    Messages that `mended` leaves out do not count. A call whose answer may still come stays after the cut.
+    """
+    pairs = _pair(messages)
+    left, found = 0, {}
+    for index in reversed(range(len(messages))):
+        left += _stays(messages[index], index, pairs)
+        found[index] = left
+    open_call = min(pairs.unanswered, default=len(messages))
+    return max((start for start in pairs.starts if start <= open_call and found[start] >= keep), default=0)
 
 
 def awaits_answers(messages: Sequence[Message]) -> bool:
@@ -90,6 +99,16 @@ def _pair(messages: Sequence[Message]) -> _Pairs:
             waiting[index] = [call.id for call in message.tool_calls]
             caller.update(dict.fromkeys(waiting[index], index))
     return _Pairs(starts, {index: ids for index, ids in waiting.items() if ids}, orphans)
+
+
+def _stays(message: Message, index: int, pairs: _Pairs) -> bool:
+    """Say whether `mended` leaves something of a message."""
+    if index in pairs.orphans:
+        return False
+    if index not in pairs.unanswered:
+        return True
+    answered = _without_calls(message, pairs.unanswered[index])
+    return bool(answered.content or answered.tool_calls)
 
 
 def _without_calls(message: Message, unanswered: Sequence[str]) -> Message:

@@ -342,9 +342,9 @@ async def test_without_a_default_agent_one_has_to_be_named() -> None:
 # --- making one --------------------------------------------------------------------------------------------
 
 
-def test_a_ledger_is_not_taken_yet() -> None:
+def test_a_ledger_is_one() -> None:
     with pytest.raises(ConfigError, match="ledger"):
-        AgentRuntime.from_provider(ScriptedProvider(), ledger=object())
+        AgentRuntime.from_provider(ScriptedProvider(), ledger=object())  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.mark.parametrize("tools", [add, "add", 3, [add, add]])

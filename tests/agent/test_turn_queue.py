@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from contextlib import suppress
 from typing import Any
@@ -180,3 +181,19 @@ def test_a_turn_whose_event_loop_is_gone_holds_up_nobody() -> None:
                 assert queue.busy
 
     anyio.run(hold)
+
+
+async def test_a_task_with_a_context_of_its_own_waits_for_the_turn_that_started_it() -> None:
+    """X-39."""
+    queue, order = TurnQueue("s"), []
+
+    async def follow_up() -> None:
+        async with queue.turn():
+            order.append("follow-up")
+
+    with anyio.fail_after(GUARD):
+        async with anyio.create_task_group() as tasks, queue.turn():
+            contextvars.Context().run(tasks.start_soon, follow_up)
+            await yield_often()
+            order.append("first")
+    assert order == ["first", "follow-up"]

@@ -11,6 +11,8 @@ from typing import Any
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphrt import END, START, Ask, CompiledGraph, Workflow
 from graphrt.errors import ConfigError, RunControlError
@@ -18,8 +20,9 @@ from graphrt.graph import RunStatus
 from graphrt.graph.durable.queued import enqueue
 from graphrt.graph.durable.work import Ledger
 from graphrt.graph.durable.worker import Worker
-from graphrt.ledger import AgentRun, AgentRunStatus, RunLedgerStore, SqliteRunLedgerStore
+from graphrt.ledger import AgentRun, AgentRunStatus, InMemoryRunLedgerStore, RunLedgerStore, SqliteRunLedgerStore
 from graphrt.nodes import Wait
+from graphrt.testing import fake_time
 from tests.durable.helpers import Calls, Cut, check_numbers, ended_keys, free, key_of, store_of, stored_events
 
 pytestmark = pytest.mark.anyio
@@ -90,6 +93,7 @@ async def test_time_that_is_far_leaves_the_run_waiting_with_the_time_in_its_row(
     assert (result.status, result.questions, stored.status) == (RunStatus.WAITING, [], AgentRunStatus.WAITING)
     assert stored.wake_at == result.wake_at == await until_of(store)
     assert stored.claimed_by is None
+    assert stored.wake_at is not None
     assert timedelta(0) < stored.wake_at - datetime.now(UTC) <= timedelta(hours=1)
     again = await graph.run(1, ledger=store, run_id="r")
     assert (again.status, again.wake_at) == (RunStatus.WAITING, stored.wake_at)
@@ -157,6 +161,57 @@ async def test_wherever_it_is_cut_the_wait_ends_at_its_time_and_what_follows_run
     assert until <= await went_on_at(store)
     assert set(ended_keys(events).values()) == {1}
     check_numbers(events)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=3), min_size=1, max_size=4),
+    st.lists(st.integers(0, 20), max_size=3),
+    st.sampled_from(("sync", "async", "exit")),
+)
+def test_waits_side_by_side_that_are_cut_anywhere_end_once_each_with_the_time_they_began_with(
+    backend: str, branches: list[list[int]], cuts: list[int], durability: Any
+) -> None:
+    """In time that jumps, and a ledger in memory, which needs no thread."""
+    flow = Workflow("branches", input=int, output=int)
+
+    @flow.node
+    async def meet(*, b0: int = 0, b1: int = 0, b2: int = 0, b3: int = 0) -> int:
+        return b0 + b1 + b2 + b3
+
+    for number, branch in enumerate(branches):
+        names = [flow.add(Wait(f"w{number}-{place}", seconds=each, type=int)) for place, each in enumerate(branch)]
+        flow.chain(START, *names)
+        flow.edge(names[-1], meet, into=f"b{number}")
+    flow.edge(meet, END)
+    graph = flow.compile()
+
+    async def main() -> None:
+        store = InMemoryRunLedgerStore()
+        told: dict[str, str] = {}
+        output = None
+        for number, cut in enumerate([*cuts, 10**9]):
+            ledger = Ledger(Cut(store, cut).as_store(), durability, stay_seconds=float("inf"))
+            try:
+                if number == 0:
+                    output = (await graph.run(1, ledger=ledger, run_id="r")).output
+                else:
+                    output = (await graph.resume("r", ledger=ledger)).output
+                break
+            except RunControlError:  # the process has died
+                await free(store, "r")
+            told |= {key_of(e): e.data["until"] for e in await stored_events(store, "r") if e.type == "step.waiting"}
+        events = await stored_events(store, "r")
+        untils = [(key_of(e), e.data["until"]) for e in events if e.type == "step.waiting"]
+        assert output == len(branches)
+        assert len(untils) == sum(map(len, branches)) == len(dict(untils))
+        assert told.items() <= dict(untils).items()
+        assert set(ended_keys(events).values()) == {1}
+        check_numbers(events)
+
+    name, options = fake_time(backend)
+    anyio.run(main, backend=name, backend_options=options)
 
 
 # --- with questions, and with others
@@ -248,7 +303,7 @@ async def test_stay_of_a_ledger_is_a_number_of_seconds(store: RunLedgerStore) ->
 
 async def ended(store: RunLedgerStore, run_id: str = "r") -> None:
     with anyio.fail_after(GUARD):
-        while not (await row(store, run_id)).is_terminal:
+        while not (await row(store, run_id)).is_terminal:  # noqa: ASYNC110 - the ledger tells nobody
             await anyio.sleep(0.02)
 
 
@@ -303,7 +358,7 @@ async def test_wait_goes_on_when_the_process_was_killed(tmp_path: Path, down: fl
     async with SqliteRunLedgerStore(place) as store:
         try:
             with anyio.fail_after(GUARD):
-                while not any(e.type == "step.waiting" for e in await _events_if_any(store)):
+                while not any(e.type == "step.waiting" for e in await _events_if_any(store)):  # noqa: ASYNC110 - as above
                     await anyio.sleep(0.02)
         finally:
             first.kill()

@@ -143,7 +143,7 @@ MUTABLE: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("value", IMMUTABLE, ids=repr)
+@pytest.mark.parametrize("value", IMMUTABLE, ids=lambda value: repr(value).split(" at 0x")[0])
 def test_an_immutable_value_is_shared(value: Any) -> None:
     assert is_immutable(value)
     assert own(value) is value

@@ -164,8 +164,8 @@ def test_what_holds_of_runs_holds_after_anything(steps: list[tuple[tuple[Any, ..
 
 @pytest.mark.parametrize("text", ["", "YQ", "cnVuczow0", "ZXZlbnRzOjE=", "\0"])
 def test_a_cursor_of_another_list_is_none(text: str) -> None:
-    from graphrt.ledger import rules
+    from graphrt.ledger import paging
 
     with pytest.raises(RunControlError, match="no cursor"):
-        rules.read_cursor("runs", text)
-    assert rules.read_cursor("runs", rules.cursor_after("runs", 12345)) == 12345
+        paging.read_cursor("runs", text)
+    assert paging.read_cursor("runs", paging.cursor_after("runs", 12345)) == 12345

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -125,7 +126,7 @@ async def test_run_that_failed_and_goes_back_into_the_queue_has_no_time_any_more
 async def test_run_that_waits_goes_into_the_queue_at_its_time_and_keeps_its_usage(
     store: RunLedgerStore, queue: ExecutionQueue, clock: FakeClock
 ) -> None:
-    usage = TokenUsage(prompt_tokens=5, completion_tokens=2, total_tokens=7)
+    usage = TokenUsage(input_tokens=5, output_tokens=2)
     run = await left_waiting(store, clock, clock.now() + HOUR, usage=usage)
     assert (run.status, run.wake_at, run.claimed_by) == (S.WAITING, clock.now() + HOUR, None)
     clock.advance(3599)
@@ -290,7 +291,7 @@ def test_times_lie_at_equal_intervals_and_none_is_left_out(
     assert coming > now
     if due:
         assert coming - due[-1] == every
-        assert {later - earlier for earlier, later in zip(due, due[1:], strict=False)} <= {every}
+        assert {later - earlier for earlier, later in pairwise(due)} <= {every}
         assert len(due) == missed or due[0] == start
     else:
         assert coming == start

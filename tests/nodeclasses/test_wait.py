@@ -97,7 +97,6 @@ async def test_many_wait_side_by_side_and_hold_no_slot() -> None:
     workflow.chain("all", END)
     result, seconds = await timed(workflow, [30, 10, 20, 10, 5], max_concurrency=1)
     assert result.output == [30, 10, 20, 10, 5]
-    # All wait at once but for the slot that an item of a map takes from the limit of the run while it opens.
     assert seconds == 30
 
 
@@ -111,8 +110,8 @@ async def test_other_work_goes_on_meanwhile_and_the_nearest_time_comes_first() -
 
         return write
 
-    for name, seconds in (("late", 50), ("soon", 5), ("middle", 20)):
-        workflow.add(Wait(f"wait {name}", seconds=seconds))
+    for name, after in (("late", 50), ("soon", 5), ("middle", 20)):
+        workflow.add(Wait(f"wait {name}", seconds=after))
         workflow.add_node(name, note(name))
         workflow.chain(START, f"wait {name}", name, END)
     workflow.add_node("now", note("now"))
@@ -212,10 +211,10 @@ async def test_function_that_raises_fails_the_step() -> None:
 )
 async def test_what_is_no_time_is_refused_at_once_or_fails_the_step(what: str, given: Any) -> None:
     with pytest.raises(ConfigError, match="'w' waits"):
-        Wait("w", **{what: given})  # type: ignore[arg-type]  # as said
+        Wait("w", **{what: given})
     events = Events()
     with pytest.raises(GraphTypeError, match="'w' waits"):
-        await alone(Wait("w", **{what: lambda: given})).run(1, on_event=events)  # type: ignore[arg-type]  # as said
+        await alone(Wait("w", **{what: lambda: given})).run(1, on_event=events)
     assert "step.failed" in events.types()
 
 

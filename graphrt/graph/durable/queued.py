@@ -10,10 +10,9 @@ from graphrt.errors import GraphError, RunControlError
 from graphrt.graph.core.replay import requeue
 from graphrt.graph.durable.past import Past
 from graphrt.graph.durable.recorder import SOURCE, inlined
-from graphrt.graph.durable.runs import DESCRIBED, check_graph, create, stored_input
+from graphrt.graph.durable.runs import check_graph, create, stored_input
 from graphrt.graph.durable.stored import effective, load_events
 from graphrt.graph.durable.work import Ledger, claim_run, give_back
-from graphrt.graph.fingerprint import describe
 from graphrt.ledger.queue import ExecutionQueue
 from graphrt.ledger.records import JsonText, NewEvent, RunChange
 from graphrt.ledger.status import TERMINAL, AgentRunStatus
@@ -126,7 +125,7 @@ async def adopt(graph: CompiledGraph, store: RunLedgerStore, run_id: str) -> Age
         stored_input(graph, stored)
     change = RunChange(
         graph_fingerprint=graph.fingerprint,
-        metadata={"graph": graph.name, "description": describe(graph.program)[:DESCRIBED]},
+        metadata={"graph": graph.name, "description": graph.program.packed_description},
         clear_reason=stored.status is _S.QUEUED,
     )
     return await store.change_run(run_id, change, now=datetime.now(UTC))

@@ -15,6 +15,7 @@ from graphrt.graph.durable.past import Past, close
 from graphrt.graph.durable.recorder import inlined
 from graphrt.graph.durable.stored import effective, load_events
 from graphrt.graph.durable.work import Ledger, Stretch, claim_run, give_back, is_free
+from graphrt.graph.fingerprint import unpack
 from graphrt.graph.scheduler.result import RunResult, annotate
 from graphrt.graph.states import LIVE_STATES
 from graphrt.ledger.authorization import AuthorizationSnapshot
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 0.05
 LONGEST_POLL_SECONDS: Final = 1.0
-DESCRIBED: Final = 2000
-"""Lines of a graph's description that are kept with a run, to say what has changed."""
 SHOWN: Final = 40
 
 _S = AgentRunStatus
@@ -120,7 +119,7 @@ async def create(
             **fields.pop("metadata", {}),
             "graph": graph.name,
             "input": written,
-            "description": graph.program.description[:DESCRIBED],
+            "description": graph.program.packed_description,
         },
         **fields,
     )
@@ -309,8 +308,8 @@ def check_graph(graph: CompiledGraph, stored: AgentRun) -> None:
         return
     if stored.graph_fingerprint is None:
         raise GraphChangedError(f"run {stored.run_id!r} is no run of a graph", hint="name a run that graph.run() made")
-    before = set(stored.metadata.get("description", ()))
-    now = set(graph.program.description[:DESCRIBED])
+    before = set(unpack(stored.metadata.get("description")))
+    now = set(unpack(graph.program.packed_description))
     changes = [f"- {line}" for line in sorted(before - now)] + [f"+ {line}" for line in sorted(now - before)]
     raise GraphChangedError(
         f"graph {graph.name!r} is not the one that run {stored.run_id!r} was started with:\n"

@@ -84,7 +84,7 @@ class Clocks:
     def overdue(self) -> TimeoutError | None:
         """Say that the run is out of time before it has begun."""
         if self._timeout is not None and self._timeout <= 0:
-            return self._late(self._timeout)
+            return TimeoutError(f"run {self._run.run_id!r} had no time left when it began")
         if self._deadline_at is not None and self._deadline_at.timestamp() <= time.time():
             return self._past(self._deadline_at)
         return None

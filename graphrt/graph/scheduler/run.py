@@ -177,21 +177,6 @@ class GraphScheduler(ToldRun):
                 core.step_cancelled(step, now)
         core.cancels.clear()
 
-    def live_steps(self) -> list[Step]:
-        """Give the steps that have not ended, those that hold a graph left out."""
-        found: list[Step] = []
-        scopes = [self.core.root]
-        while scopes:
-            scope = scopes.pop()
-            for step in scope.live:
-                if step.child is not None:
-                    scopes.append(step.child)
-                else:
-                    found.append(step)
-            for run in scope.maps or ():
-                scopes.extend(run.children.values())
-        return found
-
     async def _idle(self) -> None:
         """Wait until something is ready again, or the run is over."""
         core = self.core

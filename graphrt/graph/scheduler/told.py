@@ -173,3 +173,18 @@ class ToldRun(ABC):
             self._asked_before.append(self.cancel_after_round)
             return
         self.core.cancel_after_round(time.time())
+
+    def live_steps(self) -> list[Step]:
+        """Give the steps that have not ended, those that hold a graph left out."""
+        found: list[Step] = []
+        scopes = [self.core.root]
+        while scopes:
+            scope = scopes.pop()
+            for step in scope.live:
+                if step.child is not None:
+                    scopes.append(step.child)
+                else:
+                    found.append(step)
+            for run in scope.maps or ():
+                scopes.extend(run.children.values())
+        return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from graphrt.ledger import leavings, rows, rules
+from graphrt.ledger import leavings, paging, rows, rules
 from graphrt.ledger.records import Claim
 from graphrt.ledger.sql import tables as t
 from graphrt.ledger.sql.statements import INSERTED
@@ -103,7 +103,7 @@ def _head(tx: Tx, run_id: str) -> tuple[int, rules.Head]:
         row = tx.one(tx.sql.head, (run_id,))
         highest = None if row is None else row[4]
     if row is None:
-        raise rules.unknown_run(run_id)
+        raise paging.unknown_run(run_id)
     return row[0], rules.Head(row[1], row[2], row[3], highest or 0)
 
 
@@ -120,7 +120,7 @@ def _note(tx: Tx, status: str) -> None:
 def _key(tx: Tx, run_id: str) -> int:
     row = tx.one(tx.sql.key, (run_id,))
     if row is None:
-        raise rules.unknown_run(run_id)
+        raise paging.unknown_run(run_id)
     key: int = row[0]
     return key
 

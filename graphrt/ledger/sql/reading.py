@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from graphrt.ledger import leavings, rows, rules
+from graphrt.ledger import leavings, paging, rows
 from graphrt.ledger.sql import tables as t
 
 if TYPE_CHECKING:
@@ -32,25 +32,25 @@ def get_run(tx: Tx, run_id: str) -> AgentRun | None:
 def list_runs(tx: Tx, filters: RunFilter, below: int | None, limit: int) -> RunPage:
     """List runs, the newest first."""
     run = t.run
-    wanted = rules.statuses(filters)
+    wanted = paging.statuses(filters)
     query = sa.select(*t.RUN).order_by(run.c.id.desc()).limit(limit + 1)
     if below is not None:
         query = query.where(run.c.id < below)
     if wanted is not None:
         query = query.where(run.c.status.in_(sorted(wanted)))
-    for name in (*rules.FILTERED, "created_by"):
+    for name in (*paging.FILTERED, "created_by"):
         value = getattr(filters, name)
         if value is not None:
             query = query.where(run.c[name] == value)
-    return rules.run_page([rows.read_run(row).run for row in tx.built(query)], limit)
+    return paging.run_page([rows.read_run(row).run for row in tx.built(query)], limit)
 
 
 def page_events(tx: Tx, run_id: str, after: int, limit: int) -> RunEventPage:
     """Read events, ascending."""
     row = tx.one(tx.sql.key, (run_id,))
     if row is None:
-        raise rules.unknown_run(run_id)
-    return rules.event_page(run_id, tx.all(tx.sql.page, (row[0], after, limit + 1)), after, limit)
+        raise paging.unknown_run(run_id)
+    return paging.event_page(run_id, tx.all(tx.sql.page, (row[0], after, limit + 1)), after, limit)
 
 
 def get_artifact(tx: Tx, artifact_id: str) -> tuple[Artifact, bytes] | None:

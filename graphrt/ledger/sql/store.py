@@ -11,7 +11,7 @@ import anyio.lowlevel
 from anyio.lowlevel import RunVar
 
 from graphrt.errors import GraphrtError, RunControlError
-from graphrt.ledger import leavings, rows, rules
+from graphrt.ledger import leavings, paging, rows, rules
 from graphrt.ledger.bell import WorkBell
 from graphrt.ledger.sql import operations, reading
 from graphrt.ledger.sql.backend import Trouble
@@ -136,8 +136,8 @@ class SqlRunLedgerStore(RunLedgerStore):
 
     async def list_runs(self, filters: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
         """List runs, the newest first; see `RunLedgerStore`."""
-        below = None if cursor is None else rules.read_cursor("runs", cursor)
-        return await self._read(reading.list_runs, filters, below, rules.clamped(limit, rules.RUNS_LIMIT))
+        below = None if cursor is None else paging.read_cursor("runs", cursor)
+        return await self._read(reading.list_runs, filters, below, paging.clamped(limit, paging.RUNS_LIMIT))
 
     async def change_run(self, run_id: str, change: RunChange, *, now: datetime, token: str | None = None) -> AgentRun:
         """Change a run; see `RunLedgerStore`."""
@@ -175,8 +175,8 @@ class SqlRunLedgerStore(RunLedgerStore):
 
     async def page_events(self, run_id: str, *, cursor: str | None = None, limit: int = 100) -> RunEventPage:
         """Read events, ascending; see `RunLedgerStore`."""
-        after = 0 if cursor is None else rules.read_cursor("events", cursor)
-        return await self._read(reading.page_events, run_id, after, rules.clamped(limit, rules.EVENTS_LIMIT))
+        after = 0 if cursor is None else paging.read_cursor("events", cursor)
+        return await self._read(reading.page_events, run_id, after, paging.clamped(limit, paging.EVENTS_LIMIT))
 
     # ------------------------------------------------------------ claims
 

@@ -44,7 +44,7 @@ async def main() -> None:
             result = await graph.run(1, ledger=store, run_id="r")
         else:
             result = await graph.resume("r", ledger=store)
-        print(result.output)
+        sys.stdout.write(f"{result.output}\n")
 
 
 anyio.run(main)
