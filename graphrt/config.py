@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, InstanceOf, model_validator
 
 from graphrt.errors import ConfigError, LlmError, LlmErrorKind
 from graphrt.policies import RetryOn, RetryPolicy
+from graphrt.positional import by_position
 
 DEFAULT_SYSTEM_PROMPT: Final = (
     "You are a helpful assistant. Use the tools you are given when they help, and answer in plain words."
@@ -93,6 +94,22 @@ class RetryConfig(BaseModel):
     backoff_base: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
     overloaded_backoff_base: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0
     backoff_max: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            max_retries: int = ...,
+            fallback_models: list[str] = ...,
+            backoff_base: float = ...,
+            overloaded_backoff_base: float = ...,
+            backoff_max: float = ...,
+        ) -> None: ...
+
+    else:
+        __init__ = by_position(
+            "max_retries", "fallback_models", "backoff_base", "overloaded_backoff_base", "backoff_max"
+        )
 
     def to_policy(self, retry_on: RetryOn | None = None) -> RetryPolicy:
         """Translate into the engine's policy, without the fallbacks.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from graphrt.positional import by_position
 
 
 class AuthorizationSnapshot(BaseModel):
@@ -29,6 +31,42 @@ class AuthorizationSnapshot(BaseModel):
     thread_id: str | None = None
     workspace_id: str | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(  # noqa: PLR0917 - the fields of the public signature, in its order
+            self,
+            runner_id: str,
+            binding_id: str | None = ...,
+            caller_plugin_id: str | None = ...,
+            resource_policy: Mapping[str, Any] = ...,
+            allowed_tools: Sequence[str] = ...,
+            allowed_models: Sequence[str] = ...,
+            allowed_files: Sequence[str] = ...,
+            allowed_knowledge_bases: Sequence[str] = ...,
+            storage_scopes: Sequence[str] = ...,
+            state_scopes: Sequence[str] = ...,
+            conversation_id: str | None = ...,
+            thread_id: str | None = ...,
+            workspace_id: str | None = ...,
+        ) -> None: ...
+
+    else:
+        __init__ = by_position(
+            "runner_id",
+            "binding_id",
+            "caller_plugin_id",
+            "resource_policy",
+            "allowed_tools",
+            "allowed_models",
+            "allowed_files",
+            "allowed_knowledge_bases",
+            "storage_scopes",
+            "state_scopes",
+            "conversation_id",
+            "thread_id",
+            "workspace_id",
+        )
+
 
 class CallerIdentity(BaseModel):
     """Who calls run control."""
@@ -39,3 +77,16 @@ class CallerIdentity(BaseModel):
     plugin_id: str | None = None
     runner_id: str | None = None
     workspace_id: str | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            kind: Literal["host", "platform", "runner", "bridge", "harness"],
+            plugin_id: str | None = ...,
+            runner_id: str | None = ...,
+            workspace_id: str | None = ...,
+        ) -> None: ...
+
+    else:
+        __init__ = by_position("kind", "plugin_id", "runner_id", "workspace_id")

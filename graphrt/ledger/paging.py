@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from graphrt.errors import RunControlError
@@ -32,7 +33,13 @@ FILTERED: Final = (
 
 
 def clamped(limit: int, most: int) -> int:
-    """Give a page size between 1 and *most*."""
+    """Give a page size between 1 and *most*.
+
+    Raises:
+        RunControlError: `invalid_argument`: it is no whole number.
+    """
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        raise RunControlError("invalid_argument", f"limit {limit!r} is no whole number", hint="give an int")
     return max(1, min(limit, most))
 
 
@@ -81,6 +88,8 @@ def statuses(filters: RunFilter) -> frozenset[AgentRunStatus] | None:
     wanted = filters.status
     if wanted is None:
         return None
+    if not isinstance(wanted, Iterable):
+        raise RunControlError("invalid_argument", f"status {wanted!r} is none", hint="give one, or several in a list")
     return frozenset(map(known_status, [wanted] if isinstance(wanted, str) else wanted))
 
 

@@ -29,6 +29,8 @@ _ascii: Final = json.JSONEncoder(separators=(",", ":")).encode
 MAX_NUMBER: Final = 2**63 - 1
 """The largest whole number that a database takes."""
 
+MAX_PRIORITY: Final = 2**31 - 1
+
 TEXT_COLUMNS: Final = (
     "run_id",
     "runner_id",
@@ -42,6 +44,7 @@ TEXT_COLUMNS: Final = (
 )
 """Names that a run is made with, and keeps."""
 CHANGING: Final = (
+    "deadline_at",
     "status",
     "status_reason",
     "started_at",
@@ -61,7 +64,7 @@ CHANGING: Final = (
     "metadata",
 )
 """What may change of a run."""
-RUN_COLUMNS: Final = ("id", *TEXT_COLUMNS, "created_by", "authorization", "created_at", "deadline_at", *CHANGING)
+RUN_COLUMNS: Final = ("id", *TEXT_COLUMNS, "created_by", "authorization", "created_at", *CHANGING)
 """Columns of a run, in the order of a row."""
 
 
@@ -243,22 +246,31 @@ def run_row(stored: StoredRun) -> dict[str, Any]:
         raise RunControlError(
             "invalid_argument", f"the authorization of {run.run_id!r} cannot be written as JSON: {error}"
         ) from error
-    row.update(
-        id=run.id,
-        created_by=authorization.caller_plugin_id,
-        created_at=micros(run.created_at),
-        deadline_at=maybe_micros(run.deadline_at),
-    )
+    row.update(id=run.id, created_by=authorization.caller_plugin_id, created_at=micros(run.created_at))
     row.update(zip(CHANGING, changing_row(stored), strict=True))
     return row
+
+
+def check_priority(priority: object) -> None:
+    """Refuse a priority that is no whole number, or too large for a store.
+
+    Raises:
+        RunControlError: `invalid_argument`.
+    """
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_PRIORITY:
+        raise RunControlError(
+            "invalid_argument", f"priority {priority!r} is none", hint=f"give a whole number up to {MAX_PRIORITY}"
+        )
 
 
 def changing_row(stored: StoredRun) -> tuple[Any, ...]:
     """Give the columns that may change of a run, in their order."""
     run = stored.run
     check_text("graph_fingerprint", run.graph_fingerprint)
+    check_priority(run.priority)
     usage = run.usage
     return (
+        maybe_micros(run.deadline_at),
         run.status.value,
         storable(run.status_reason),
         maybe_micros(run.started_at),

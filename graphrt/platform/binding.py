@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -11,6 +11,7 @@ from graphrt.errors import RunControlError
 from graphrt.ledger.authorization import AuthorizationSnapshot
 from graphrt.ledger.requests import RunCreateRequest
 from graphrt.platform.resources import Resources, narrowed
+from graphrt.positional import by_position
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,6 +41,36 @@ class AgentBinding(BaseModel):
     """What a run may take."""
     enabled: bool = True
     metadata: Mapping[str, Any] = Field(default_factory=dict)
+
+    if TYPE_CHECKING:
+
+        def __init__(  # noqa: PLR0917 - the fields of the public signature, in its order
+            self,
+            binding_id: str,
+            runner_id: str,
+            event_types: Sequence[str] = ...,
+            agent_id: str | None = ...,
+            config: Mapping[str, Any] = ...,
+            authorization: AuthorizationSnapshot | Mapping[str, Any] | None = ...,
+            delivery: Mapping[str, Any] = ...,
+            timeout_seconds: float | None = ...,
+            enabled: bool = ...,
+            metadata: Mapping[str, Any] = ...,
+        ) -> None: ...
+
+    else:
+        __init__ = by_position(
+            "binding_id",
+            "runner_id",
+            "event_types",
+            "agent_id",
+            "config",
+            "authorization",
+            "delivery",
+            "timeout_seconds",
+            "enabled",
+            "metadata",
+        )
 
     @model_validator(mode="before")
     @classmethod

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from graphrt.platform.resources import Resources
+from graphrt.positional import by_position
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -38,3 +42,41 @@ class EventEnvelope(BaseModel):
     """What may be used in answering it."""
     occurred_at: AwareDatetime | None = None
     metadata: Mapping[str, Any] = Field(default_factory=dict)
+
+    if TYPE_CHECKING:
+
+        def __init__(  # noqa: PLR0917 - the fields of the public signature, in its order
+            self,
+            event_id: str,
+            event_type: str,
+            source: str,
+            conversation_id: str | None = ...,
+            thread_id: str | None = ...,
+            workspace_id: str | None = ...,
+            bot_id: str | None = ...,
+            actor: Mapping[str, Any] | str | None = ...,
+            subject: Mapping[str, Any] | str | None = ...,
+            input: Mapping[str, Any] = ...,
+            delivery: Mapping[str, Any] = ...,
+            permits: Resources = ...,
+            occurred_at: datetime | None = ...,
+            metadata: Mapping[str, Any] = ...,
+        ) -> None: ...
+
+    else:
+        __init__ = by_position(
+            "event_id",
+            "event_type",
+            "source",
+            "conversation_id",
+            "thread_id",
+            "workspace_id",
+            "bot_id",
+            "actor",
+            "subject",
+            "input",
+            "delivery",
+            "permits",
+            "occurred_at",
+            "metadata",
+        )

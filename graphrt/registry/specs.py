@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from graphrt.config import ContextPolicy
+from graphrt.positional import by_position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,24 +19,6 @@ _CONFIG = ConfigDict(frozen=True, extra="forbid")
 _MILLION = 1_000_000
 
 Text = Annotated[str, Field(min_length=1)]
-
-
-def _by_position(*names: str) -> Callable[..., None]:
-    """Make a constructor that also takes its first fields without their names.
-
-    What is wrong with the fields themselves is said by pydantic, an unknown keyword too.
-    """
-
-    def init(self: BaseModel, *args: Any, **fields: Any) -> None:
-        if len(args) > len(names):
-            raise TypeError(f"{type(self).__name__} takes {len(names)} fields by position, and {len(args)} are given")
-        given = dict(zip(names, args, strict=False))
-        if twice := given.keys() & fields:
-            raise TypeError(f"{type(self).__name__} is given {min(twice)!r} twice, by position and by name")
-        BaseModel.__init__(self, **given, **fields)
-
-    init.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # what is read from data goes past it
-    return init
 
 
 class ModelSpec(BaseModel):
@@ -69,7 +52,7 @@ class ModelSpec(BaseModel):
         ) -> None: ...
 
     else:
-        __init__ = _by_position("id", "provider", "name", "input_price", "output_price")
+        __init__ = by_position("id", "provider", "name", "input_price", "output_price")
 
     @model_validator(mode="after")
     def _has_both_prices(self) -> Self:
@@ -118,7 +101,7 @@ class RemoteEndpoint(BaseModel):
         def __init__(self, base_url: str, backend: str = ..., options: Mapping[str, Any] = ...) -> None: ...
 
     else:
-        __init__ = _by_position("base_url", "backend", "options")
+        __init__ = by_position("base_url", "backend", "options")
 
 
 class AgentSpec(BaseModel):
@@ -176,7 +159,7 @@ class AgentSpec(BaseModel):
         ) -> None: ...
 
     else:
-        __init__ = _by_position(
+        __init__ = by_position(
             "id",
             "model",
             "system_prompt",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from graphrt.errors import ConfigError, RunControlError
 from graphrt.ledger.queue import ExecutionQueue
-from graphrt.ledger.records import AgentRun, Claim, RunChange
+from graphrt.ledger.records import AgentRun, Claim, RunChange, RunFilter
 from graphrt.ledger.status import TERMINAL, AgentRunStatus
 from graphrt.ledger.store import RunLedgerStore
 from graphrt.messages import TokenUsage
@@ -452,3 +453,33 @@ async def test_without_a_limit_a_run_is_tried_again_and_again(store: RunLedgerSt
         clock.advance(15)
     assert [run.status for run in await queue.recover_expired()] == [S.QUEUED]
     assert await status_of(store, "a") is S.QUEUED
+
+
+@pytest.mark.parametrize("priority", ["x", 1.5, True, 2**70])
+async def test_priority_that_is_none_is_refused_and_the_queue_goes_on(store: RunLedgerStore, priority: Any) -> None:
+    """X-46: also for a run that is created with it."""
+    queue = ExecutionQueue(store)
+    for run_id in ("a", "b"):
+        await store.create_run(new_run(run_id))
+    with pytest.raises(RunControlError) as caught:
+        await queue.enqueue("a", priority)
+    assert caught.value.code == "invalid_argument"
+    await queue.enqueue("b", 100)
+    claim = await queue.claim_run("w")
+    assert claim is not None
+    assert claim.run.run_id == "b"
+    with pytest.raises(RunControlError) as caught:
+        await store.create_run(replace(new_run("c"), priority=priority))
+    assert caught.value.code == "invalid_argument"
+
+
+@pytest.mark.parametrize("limit", [None, "5", 1.5, True])
+async def test_limit_that_is_no_whole_number_is_refused(store: RunLedgerStore, limit: Any) -> None:
+    """X-46."""
+    with pytest.raises(RunControlError) as caught:
+        await store.list_runs(RunFilter(), limit=limit)
+    assert caught.value.code == "invalid_argument"
+    wrong: Any = 5
+    with pytest.raises(RunControlError) as caught:
+        await store.list_runs(RunFilter(status=wrong))
+    assert caught.value.code == "invalid_argument"
