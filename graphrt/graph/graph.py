@@ -270,6 +270,9 @@ class CompiledGraph:
     ) -> RunResult:
         """Take a stored run up again where it was left, and give its result: no step that has ended runs again.
 
+        The run's `deadline_at` still holds: one that waits, or whose process is no more, is out of time when it has
+        passed. A run that *ended* out of time gets past a deadline that has passed: from then on it has none.
+
         Args:
             run_id: The run: one that waits, that failed, was cancelled or out of time, or whose process is no more.
             ledger: Where it is stored.

@@ -30,13 +30,19 @@ def run_key(run_id: str) -> str:
     return sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
-def artifact_id(run_id: str, content: bytes) -> str:
-    """Give the id that *content* has in a run."""
-    return f"{run_key(run_id)}-{sha256(content).hexdigest()}"
+def artifact_id(run_id: str, content: bytes, *, name: str, mime_type: str) -> str:
+    """Give the id that *content* has in a run, under its name and type: under others it is another artifact."""
+    described = sha256(json.dumps([name, mime_type]).encode())
+    described.update(b"\0" + content)
+    return f"{run_key(run_id)}-{described.hexdigest()}"
+
+
+def _id_of(artifact: Artifact, content: bytes) -> str:
+    return artifact_id(artifact.run_id, content, name=artifact.name, mime_type=artifact.mime_type)
 
 
 class ArtifactStore:
-    """Keeps artifacts in the ledger's own store. The same content of one run is kept once."""
+    """Keeps artifacts in the ledger's own store. The same content of one run is kept once under a name and type."""
 
     def __init__(self, store: RunLedgerStore) -> None:
         """Take the ledger's store."""
@@ -60,7 +66,7 @@ class ArtifactStore:
 
 
 class FileArtifactStore(ArtifactStore):
-    """Keeps artifacts as files, under the hash of their content; one folder belongs to one ledger.
+    """Keeps artifacts as files, under the hash of name, type and content; one folder belongs to one ledger.
 
     A file is written whole under another name and then moved to its own, so that a crash leaves no half of one.
     """
@@ -76,7 +82,7 @@ class FileArtifactStore(ArtifactStore):
             RunControlError: `invalid_argument`: the id is not that of the run and the content; `runtime_error`: the
                 folder cannot be written.
         """
-        if artifact.id != artifact_id(artifact.run_id, content):
+        if artifact.id != _id_of(artifact, content):
             raise RunControlError("invalid_argument", f"{artifact.id!r} is not the id of this content in its run")
         return await run_in_thread(self._put, artifact, content)
 
@@ -124,7 +130,7 @@ class FileArtifactStore(ArtifactStore):
             content = place.with_suffix(".bin").read_bytes()
         except OSError as error:
             raise _unreadable(place, error) from error
-        if artifact_id(record.run_id, content) != id:
+        if _id_of(record, content) != id:
             raise RunControlError("runtime_error", f"artifact {id!r} is not what was stored: its file was changed")
         return record, content
 
@@ -205,7 +211,7 @@ def artifact_of(
 ) -> Artifact:
     """Make the record of *content* in a run."""
     return Artifact(
-        id=artifact_id(run_id, content),
+        id=artifact_id(run_id, content, name=name, mime_type=mime_type),
         run_id=run_id,
         sequence=sequence,
         name=name,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from graphrt.ledger.state import StateScopeStore
     from graphrt.ledger.transcript import TranscriptStore
 
-EFFECTIVE: Final = frozenset({"message.completed", "artifact.created", "state.updated"})
-"""Types of which something follows; run control refuses one that lacks what that needs."""
 KEPT_IN_STUB: Final = 256
 """Bytes of JSON up to which a field stays in the stub of an event whose data became an artifact."""
 STUB_FIELDS: Final = 8
@@ -44,6 +42,10 @@ class Content:
     name: str
     mime_type: str
     content: bytes
+
+    def id_in(self, run_id: str) -> str:
+        """Give the id of the artifact in a run."""
+        return artifact_id(run_id, self.content, name=self.name, mime_type=self.mime_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +75,17 @@ def checked(run: AgentRun, body: ResultBody, *, max_state_bytes: int) -> Effect 
     """Say what will follow from a result; None for nothing.
 
     Raises:
-        RunControlError: It lacks what that needs, or the run's snapshot does not allow it.
+        RunControlError: `invalid_argument`: it is of a known type, and lacks what that has to hold; or the run's
+            snapshot does not allow it.
     """
-    if body.type not in EFFECTIVE:
-        return None
     payload = check_payload(body.type, body.data)
     if isinstance(payload, MessageCompleted):
         message = dict(body.data["message"])
         return Message(as_json({"role": payload.message.role, **message}, "the message")[0])
     if isinstance(payload, ArtifactCreated):
         return Content(payload.name, payload.mime_type, _content_of(payload))
-    assert isinstance(payload, StateUpdated)
+    if not isinstance(payload, StateUpdated):
+        return None
     id = check_update(run, payload.scope, payload.key, payload.value, max_bytes=max_state_bytes)
     return State(payload.scope, id, as_json(dict(body.data), "the data")[0])
 
@@ -111,7 +113,7 @@ def stored_form(run_id: str, body: ResultBody, effect: Effect | None, *, max_byt
     if body.usage is not None:
         metadata["usage"] = body.usage.model_dump(exclude_none=True)
     if isinstance(effect, Content):
-        refs = (artifact_id(run_id, effect.content),)
+        refs = (effect.id_in(run_id),)
         given = dict(body.data)
         if isinstance(given["content"], bytes) or len(effect.content) > max_bytes:
             del given["content"]
@@ -127,7 +129,7 @@ def stored_form(run_id: str, body: ResultBody, effect: Effect | None, *, max_byt
     small = [name for name in data if len(as_json({name: data[name]}, what)[1]) <= KEPT_IN_STUB]
     stub = {**{name: data[name] for name in small[:STUB_FIELDS]}, **stub}
     content = Content(f"{body.type}.json", "application/json", text)
-    return StoredForm(stub, (artifact_id(run_id, text),), metadata, content)
+    return StoredForm(stub, (content.id_in(run_id),), metadata, content)
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,7 +303,7 @@ class InMemoryRunLedgerStore(RunLedgerStore):
         return changed
 
     async def wake_due(self, *, now: datetime) -> list[AgentRun]:
-        """Put runs into the queue that wait for a time which has come; give them."""
+        """Put runs into the queue whose time has come, or end them; see `RunLedgerStore`."""
         await self._begin()
         changed: list[AgentRun] = []
         moment = rows.micros(now)

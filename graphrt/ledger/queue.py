@@ -95,7 +95,7 @@ class ExecutionQueue:
 
         Runs whose worker is gone, or that waited for a time which has come, are put into the queue before, at most
         once a second and whenever there is nothing else. A run that was to be cancelled, or is out of time, ends here
-        instead of being handed out.
+        instead of being handed out; one that waits ends so as well.
 
         Args:
             worker_id: Who claims.
@@ -115,7 +115,7 @@ class ExecutionQueue:
                 await self._tidy(worker_id, fingerprints)
                 tidy = True
                 continue
-            end = _ends_unbegun(claim.run, now)
+            end = rules.end_of_unheld(claim.run, now)
             if end is None:
                 return claim
             await self._end(claim, end)
@@ -209,7 +209,10 @@ class ExecutionQueue:
         return changed
 
     async def wake_due(self) -> list[AgentRun]:
-        """Put the runs into the queue that wait for a time which has come; give those that this call has changed."""
+        """Put the runs into the queue that wait for a time which has come; give those that this call has changed.
+
+        A run that waits and nobody holds ends instead when its cancel was requested, or its deadline has passed.
+        """
         return await self._store.wake_due(now=self._clock.now())
 
     async def wait_for_work(self, seconds: float) -> None:
@@ -243,12 +246,3 @@ class ExecutionQueue:
             except RunControlError as error:
                 if error.code not in ("conflict", "not_found"):  # claimed or ended meanwhile
                     raise
-
-
-def _ends_unbegun(run: AgentRun, now: datetime) -> RunChange | None:
-    """Give how a run ends that is not to be begun any more."""
-    if run.cancel_requested_at is not None:
-        return RunChange(status=_S.CANCELLED, status_reason=run.cancel_reason or "cancelled before it was begun")
-    if run.deadline_at is not None and run.deadline_at <= now:
-        return RunChange(status=_S.TIMEOUT, status_reason="its deadline passed before it was begun")
-    return None

@@ -42,6 +42,7 @@ class AgentRun:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     deadline_at: datetime | None = None
+    """When it is out of time whatever it does; a run that has ended so loses it when it is reopened."""
     cancel_requested_at: datetime | None = None
     cancel_reason: str | None = None
     usage: TokenUsage | None = None
@@ -55,7 +56,10 @@ class AgentRun:
     """The worker that holds a claim; its token is never shown."""
     lease_until: datetime | None = None
     wake_at: datetime | None = None
-    """Of a queued run: not to be claimed before. Of one that waits: when it goes back into the queue by itself."""
+    """Of a queued run: not to be claimed before. Of one that waits: when the queue looks at it.
+
+    That is the time that it waits for, its deadline, or when its cancel was requested, whichever comes first.
+    """
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -199,7 +203,7 @@ class Artifact:
     """A stored piece of content, with the event that it belongs to."""
 
     id: str
-    """Hash of the content and the run: the same content of one run is stored once."""
+    """Hash of run, name, type and content: the same content of one run is stored once under a name and type."""
     run_id: str
     sequence: int | None = None
     name: str

@@ -47,7 +47,8 @@ def new_run(run: AgentRun) -> StoredRun:
         started = run.created_at
     if status in TERMINAL and finished is None:
         finished = run.created_at
-    return StoredRun(replace(run, status=status, started_at=started, finished_at=finished, **_NO_CLAIM))
+    made = replace(run, status=status, started_at=started, finished_at=finished, **_NO_CLAIM)
+    return StoredRun(replace(made, wake_at=_look_at(made)) if status is _S.WAITING else made)
 
 
 def change_run(stored: StoredRun, change: RunChange, now: datetime) -> StoredRun:
@@ -79,6 +80,10 @@ def change_run(stored: StoredRun, change: RunChange, now: datetime) -> StoredRun
         new["cancel_requested_at"], new["cancel_reason"] = change.cancel_requested_at, change.cancel_reason
     if change.wake_at is not None and status in WAKES:
         new["wake_at"] = change.wake_at
+    if status is _S.WAITING:
+        before = new.get("wake_at", run.wake_at)
+        if (first := _look_at(replace(run, **new))) != before:
+            new["wake_at"] = first
     if change.add_attempt:
         new["attempt"] = run.attempt + 1
     if change.metadata:
@@ -91,11 +96,19 @@ def change_run(stored: StoredRun, change: RunChange, now: datetime) -> StoredRun
     return replace(stored, run=replace(run, **new, updated_at=now))
 
 
+def _look_at(run: AgentRun) -> datetime | None:
+    """Give when the queue has to look at a run that waits: the first of what may take it out of that."""
+    times = (run.wake_at, run.deadline_at, run.cancel_requested_at)
+    return min((time for time in times if time is not None), default=None)
+
+
 def _moved(run: AgentRun, status: AgentRunStatus, now: datetime) -> dict[str, Any]:
     """Give what a legal move changes besides."""
     new: dict[str, Any] = {"status": status, "wake_at": None}
     if run.is_terminal:  # reopened
         new.update(finished_at=None, status_reason=None, cancel_requested_at=None, cancel_reason=None)
+        if run.status is _S.TIMEOUT and run.deadline_at is not None and run.deadline_at <= now:
+            new["deadline_at"] = None  # or it would end at once, and could never be resumed
     if status is _S.QUEUED and run.status is not _S.CREATED:
         kept = {key: value for key, value in run.metadata.items() if key not in OF_ONE_ATTEMPT}
         new.update(usage=None, status_reason=None, metadata=kept)
@@ -369,12 +382,29 @@ def expire(
 
 
 def wake(stored: StoredRun, now: datetime) -> StoredRun | None:
-    """Give a run that waits as it goes back into the queue; None while its time has not come."""
+    """Give a run that waits as it goes back into the queue, or ends; None while its time has not come."""
     run = stored.run
-    if run.status is not _S.WAITING or run.wake_at is None or run.wake_at > now or lives(stored, now):
+    if run.status is not _S.WAITING or lives(stored, now):
+        return None
+    end = end_of_unheld(run, now)
+    if end is not None:
+        return change_run(stored, end, now)
+    if run.wake_at is None or run.wake_at > now:
         return None
     queued = change_run(stored, RunChange(status=_S.QUEUED), now)
     return replace(queued, run=replace(queued.run, usage=run.usage))  # it goes on, and does not begin anew
+
+
+def end_of_unheld(run: AgentRun, now: datetime) -> RunChange | None:
+    """Give how a run ends that nobody works on: its cancel was requested, or its deadline has passed; else None."""
+    waits = run.status is _S.WAITING
+    if run.cancel_requested_at is not None:
+        reason = run.cancel_reason or f"cancelled {'while it waited' if waits else 'before it was begun'}"
+        return RunChange(status=_S.CANCELLED, status_reason=reason)
+    if run.deadline_at is not None and run.deadline_at <= now:
+        reason = f"its deadline passed {'while it waited' if waits else 'before it was begun'}"
+        return RunChange(status=_S.TIMEOUT, status_reason=reason)
+    return None
 
 
 def after_failure(run: AgentRun, reason: str, now: datetime, max_attempts: int | None) -> RunChange:

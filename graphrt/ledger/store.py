@@ -146,7 +146,9 @@ class RunLedgerStore(ABC):
     async def wake_due(self, *, now: datetime) -> list[AgentRun]:
         """Put runs into the queue that wait for a time which has come; give them.
 
-        With a store that leaves this out, only `resume` goes on with such a run.
+        One whose cancel was requested, or whose deadline has passed, ends instead. What `rules.wake` says is done.
+
+        With a store that leaves this out, only `resume` goes on with such a run, or ends it.
         """
         return []
 

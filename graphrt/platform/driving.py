@@ -27,6 +27,8 @@ log = logging.getLogger("graphrt.platform")
 
 END: Final = object()
 """Comes after the last result."""
+IN_PEACE: Final = 0.9
+"""The part of its time that a runner has to clean up before it is cancelled."""
 
 
 class Bell:
@@ -84,21 +86,24 @@ class RunnerTask:
     async def close(self, seconds: float) -> bool:
         """Stop the runner and wait until it has cleaned up; False when it has not within *seconds*.
 
-        A runner that has yielded is closed, and may clean up in peace; one that is at work, or takes too long, is
-        cancelled.
+        A runner that has yielded is closed, and may clean up in peace; one that is at work, or has used most of its
+        time, is cancelled.
         """
         if self._task is None:
             return True
         self._closing = True
         self._turn.set()
-        for cancels in (self._busy, True):
-            if cancels:
-                self._scope.cancel()
-            with anyio.move_on_after(seconds, shield=True):
-                await self._over.wait()
-            if self._over.is_set():
-                return True
-        return False
+        peace = 0.0 if self._busy else IN_PEACE * seconds
+        if peace:
+            await self._wait(peace)
+        if not self._over.is_set():
+            self._scope.cancel()
+            await self._wait(seconds - peace)
+        return self._over.is_set()
+
+    async def _wait(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds, shield=True):
+            await self._over.wait()
 
     async def _own(self) -> None:
         try:

@@ -18,6 +18,7 @@ from graphrt.ledger.requests import TERMINAL_TYPES
 from graphrt.ledger.status import AgentRunStatus
 from graphrt.platform.driving import END, Bell, RunnerTask
 from graphrt.platform.journal import RunJournal
+from graphrt.platform.patience import Patience
 from graphrt.platform.resources import resources_of
 from graphrt.platform.results import AgentRunResult, ResultType
 from graphrt.platform.runner import AgentRunContext
@@ -64,8 +65,10 @@ class OrchestratedRun:
         self._bell = Bell()
         self._asked_to_cancel = False
         self._unwatch: Callable[[], None] | None = None
+        self._patience = Patience(run_id)
         self._journal: RunJournal
         self._task: RunnerTask | None = None
+        self._stopped = False
         self._span: CurrentSpan | None = None
         self._asked = False
         self._error: Exception | None = None
@@ -88,7 +91,7 @@ class OrchestratedRun:
             run_id=self._run_id,
             deadline_at=self._deadline_at,
         )
-        made = await control.create_run(request)
+        made = await self._patience.call(lambda: control.create_run(request))
         run = made.run
         if not made.created:
             self._check_taken_up(run)
@@ -101,13 +104,13 @@ class OrchestratedRun:
         self._unwatch = control.watch_cancel(self._run_id, self._cancel_asked)
         self._journal = RunJournal(control, run, claim_token=self._token)
         if not made.created:
-            await self._journal.open()
+            await self._patience.call(self._journal.open)
         if run.deadline_at is not None:
             self._deadline_at = min(run.deadline_at, self._deadline_at or run.deadline_at)
         if self._deadline_at is not None:
             self._ends = anyio.current_time() + (self._deadline_at - control.clock.now()).total_seconds()
-        context = await self._context(run)
-        await control.start_run(self._run_id, claim_token=self._token)
+        context = await self._patience.call(lambda: self._context(run))
+        await self._patience.call(lambda: control.start_run(self._run_id, claim_token=self._token))
         name = f"runner {binding.runner_id} of {self._run_id}"
         self._task = RunnerTask(lambda: runner.run(self._traced(context)), self._bell, name, around=self._open_span())
 
@@ -179,7 +182,7 @@ class OrchestratedRun:
 
     async def next(self) -> AgentRunResult | None:
         """Give the next result that was stored; None when the run is over."""
-        while self._ending is None and not await self._is_over():
+        while self._ending is None and not await self._looks_over():
             reply = await self._reply()
             if reply is None:
                 return await self._cut_short()
@@ -197,7 +200,7 @@ class OrchestratedRun:
     async def _record(self, said: Any) -> AgentRunResult | None:
         """Write down what the runner has said; None when that was dropped, or the run has been closed."""
         try:
-            stored = await self._journal.record(said)
+            stored = await self._patience.call(lambda: self._journal.record(said))
         except RunControlError as error:
             if error.code == "conflict" and await self._is_over():
                 return None
@@ -221,7 +224,7 @@ class OrchestratedRun:
                 self._asked = True
                 task.ask()
             await self._bell.wait(min(self._seconds_left(), self._home.poll_seconds))
-            if task.reply is None and await self._is_over():
+            if task.reply is None and await self._looks_over():
                 return None
 
     def _seconds_left(self) -> float:
@@ -232,7 +235,14 @@ class OrchestratedRun:
 
     async def _is_over(self) -> bool:
         """Whether the ledger says that the run is to be cancelled, or that somebody has closed it."""
-        run = await self._control.get_run(self._run_id)
+        return self._tells_of_end(await self._patience.call(lambda: self._control.get_run(self._run_id)))
+
+    async def _looks_over(self) -> bool:
+        """As `_is_over`, and False while the ledger cannot be asked: the next look may find out."""
+        run = await self._patience.poll(lambda: self._control.get_run(self._run_id))
+        return run is not None and self._tells_of_end(run)
+
+    def _tells_of_end(self, run: AgentRun) -> bool:
         if run.is_terminal:
             log.warning("run %r was closed as %s while its runner was at work", self._run_id, run.status.value)
             self._ending, self._closed_in_ledger = (run.status, run.status_reason), True
@@ -270,7 +280,7 @@ class OrchestratedRun:
         await self._stop_runner()
         data = {"error": error, "code": code, "retryable": retryable}
         result = AgentRunResult(self._run_id, ResultType.RUN_FAILED, data)
-        stored = await self._journal.record(result, source="host")
+        stored = await self._patience.call(lambda: self._journal.record(result, source="host"))
         await self._finish()
         return stored
 
@@ -294,8 +304,9 @@ class OrchestratedRun:
             await self._finish()
 
     async def _stop_runner(self) -> None:
+        """Stop the runner, once: one that is left alone is not waited for again."""
         task = self._task
-        if task is None:
+        if task is None or self._stopped:
             return
         self._mark_span()
         if not await task.close(self._home.close_seconds):
@@ -305,22 +316,26 @@ class OrchestratedRun:
                 self._run_id,
                 self._home.close_seconds,
             )
+        self._stopped = True
 
     async def _finish(self) -> None:
-        """Close the run in the ledger, once."""
+        """Close the run in the ledger, unless that has been done; what fails is tried again by the next call."""
         if self._closed_in_ledger:
             return
         status, reason = self._ending or (_S.CANCELLED, None)
         in_flight = sys.exc_info()[1]
-        self._closed_in_ledger = True
         try:
-            await self._control.finalize_run(self._run_id, status, reason, claim_token=self._token)
+            await self._patience.call(
+                lambda: self._control.finalize_run(self._run_id, status, reason, claim_token=self._token)
+            )
         except RunControlError as error:
             if error.code == "not_found" and self._task is None:
                 return  # it was never written down
             if in_flight is None:
                 raise
             log.exception("run %r cannot be closed as %s", self._run_id, status.value)
+        else:
+            self._closed_in_ledger = True
 
     def _mark_span(self) -> None:
         """Say in the run's span how it ended, before its task closes it."""

@@ -86,7 +86,8 @@ class AgentRunOrchestrator:
         after `run.completed`, or when there is nothing more; failed after `run.failed`, or an exception; timed out
         at the deadline; cancelled when that was asked for, or when the reader leaves early. What a runner says after
         its last result is not read. A failure that the runner has not told of, its exception or the deadline, is
-        told by a `run.failed` of the host's, and not raised.
+        told by a `run.failed` of the host's, and not raised. A ledger that is out of reach, and says that it may be
+        tried again, is for up to 30 seconds.
 
         Args:
             event: What happened.

@@ -168,7 +168,7 @@ async def test_enqueuing_twice_is_enqueuing_once(store: RunLedgerStore) -> None:
 
 
 async def test_run_of_an_unknown_graph_is_left_queued_and_says_so(store: RunLedgerStore) -> None:
-    """L-055."""
+    """B-079: L-055."""
     mine, other = Steps("mine"), Steps("other")
     await enqueue(other.graph, 1, store, "r")
     assert await all_of(mine.graph, store) == []
@@ -339,7 +339,7 @@ async def test_waiting_run_moves_to_a_graph_that_its_events_fit(store: RunLedger
 
 
 async def test_queued_run_that_waits_for_its_graph_moves_to_another(store: RunLedgerStore) -> None:
-    """L-055."""
+    """B-079: L-055."""
     before, after = Steps("before"), Steps("after")
     after.open = True
     await enqueue(before.graph, 1, store, "r")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,16 @@ async def test_the_same_content_of_a_run_is_stored_once(tmp_path: Path) -> None:
     before = [path.stat().st_mtime_ns for path in files(tmp_path)]
     assert await store.put(made("run", b"x", sequence=2), b"x") == first
     assert [path.stat().st_mtime_ns for path in files(tmp_path)] == before
-    assert hashlib.sha256(b"x").hexdigest() in first.id
+
+
+async def test_the_same_content_under_another_name_or_type_is_another_artifact(tmp_path: Path) -> None:
+    """L-036."""
+    store = FileArtifactStore(tmp_path)
+    several = [made("run", b"x"), made("run", b"x", name="b"), made("run", b"x", mime_type="text/html")]
+    for each in several:
+        assert await store.put(each, b"x") == each
+    assert {each.id for each in await store.of_run("run")} == {each.id for each in several}
+    assert [await store.get(each.id) for each in several] == [(each, b"x") for each in several]
 
 
 @pytest.mark.parametrize(
@@ -82,11 +90,17 @@ def _fields(artifact: Artifact) -> dict[str, Any]:
 
 
 @settings(max_examples=30)
-@given(st.text(max_size=8), st.binary(max_size=20))
-def test_ids_are_safe_names_whatever_the_run_is_called(run_id: str, content: bytes) -> None:
-    run, _, digest = artifact_id(run_id, content).partition("-")
+@given(st.text(max_size=8), st.binary(max_size=20), st.text(st.characters(), max_size=8), st.text(max_size=8))
+def test_ids_are_safe_names_whatever_the_run_is_called(run_id: str, content: bytes, name: str, mime_type: str) -> None:
+    def id_of(run_id: str = run_id, content: bytes = content, name: str = name, mime_type: str = mime_type) -> str:
+        return artifact_id(run_id, content, name=name, mime_type=mime_type)
+
+    run, _, digest = id_of().partition("-")
+    assert (len(run), len(digest)) == (24, 64)
     assert set(run + digest) <= set("0123456789abcdef")
-    assert artifact_id(run_id, content) != artifact_id(run_id + "x", content)
+    others = [id_of(run_id=run_id + "x"), id_of(content=content + b"x"), id_of(name=name + "x"), id_of(mime_type="x/x")]
+    assert id_of() not in others
+    assert id_of(name=name + "x") != id_of(mime_type="x" + mime_type)
 
 
 async def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,12 @@ async def test_an_unknown_type_is_stored_and_told_of(control: RunControl, caplog
         {"type": "artifact.created", "data": {"name": "a", "content": "!", "encoding": "base64"}},
         {"type": "state.updated", "data": {"scope": "run", "value": 1}},
         {"type": "state.updated", "data": {"scope": "run", "key": "", "value": 1}},
+        {"type": "message.delta", "data": {"text": "hi"}},
+        {"type": "tool.call.started", "data": {"tool_name": "t"}},
+        {"type": "tool.call.completed", "data": {}},
+        {"type": "action.requested", "data": {"payload": {}}},
+        {"type": "run.completed", "data": {"finish_reason": 1}},
+        {"type": "run.failed", "data": {"error": 7}},
     ],
 )
 async def test_a_result_that_cannot_be_carried_out_is_refused(control: RunControl, wrong: Any) -> None:
@@ -268,6 +274,23 @@ async def test_an_artifact_is_kept_with_its_event(control: RunControl, content: 
     assert (artifact.run_id, artifact.sequence, artifact.name, artifact.mime_type) == ("run", 4, "a.bin", "image/png")
     assert (read, artifact.size) == (kept, len(kept))
     assert await control.list_artifacts("run") == [artifact]
+
+
+async def test_two_artifacts_with_the_same_content_are_two(control: RunControl) -> None:
+    """L-010, L-036, AC-L29."""
+    await new_run(control)
+    for number, (name, mime_type) in enumerate((("f", "text/plain"), ("g", "text/plain"), ("f", "text/html")), 1):
+        result = {"type": "artifact.created", "data": {"name": name, "mime_type": mime_type, "content": "same"}}
+        event = await control.append_run_result("run", result, number)
+        assert await control.append_run_result("run", result, number) == event
+        artifact, content = await control.read_artifact(event.artifact_refs[0])
+        found = (artifact.name, artifact.mime_type, artifact.sequence, content)
+        assert found == (name, mime_type, event.sequence, b"same")
+    assert [(each.name, each.sequence) for each in await control.list_artifacts("run")] == [
+        ("f", 1),
+        ("g", 2),
+        ("f", 3),
+    ]
 
 
 # --- state

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import anyio
 import pytest
 
@@ -111,3 +113,17 @@ async def test_a_run_that_went_on_meanwhile_is_not_said_to_wait_for_its_graph(
     run = await store.get_run("a")
     assert run is not None
     assert (run.status, run.status_reason) == (status, None)
+
+
+async def test_a_worker_that_waits_ends_a_run_that_waits_at_its_deadline(
+    store: ShakyStore, clock: LoopClock, queue: ExecutionQueue
+) -> None:
+    deadline = clock.now() + timedelta(seconds=30)
+    await store.create_run(new_run("a", now=clock.now(), status=AgentRunStatus.WAITING, deadline_at=deadline))
+    with anyio.move_on_after(40):
+        await queue.claim_next("w", poll_seconds=1)
+    run = await store.get_run("a")
+    assert run is not None
+    assert run.status is AgentRunStatus.TIMEOUT
+    assert run.finished_at is not None
+    assert run.finished_at - deadline <= timedelta(seconds=2)

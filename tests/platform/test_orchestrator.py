@@ -360,6 +360,131 @@ async def test_a_runner_that_will_not_end_is_left_alone(control: RunControl, cap
     await anyio.lowlevel.checkpoint()
 
 
+async def test_a_runner_that_will_not_end_is_waited_for_once(
+    control: RunControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D-39: also when it has yielded, and is in no hurry to clean up."""
+    release = anyio.Event()
+
+    class Lingers:
+        def __init__(self, *, yields: bool) -> None:
+            self.yields = yields
+
+        async def run(self, ctx: AgentRunContext) -> AsyncIterator[AgentRunResult]:
+            try:
+                if self.yields:
+                    yield result(ctx, *DONE)
+                await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await release.wait()
+
+    runners = {"r": Lingers(yields=False), "yields": Lingers(yields=True)}
+    orchestrator = AgentRunOrchestrator(runners, control, close_seconds=0.8)
+    for runner_id in runners:
+        caplog.clear()
+        began = anyio.current_time()
+        by = binding(runner_id=runner_id, timeout_seconds=0.1 if runner_id == "r" else None)
+        [each async for each in orchestrator.run(event(), by, run_id=runner_id)]
+        assert 0.75 < anyio.current_time() - began < 1.5
+        assert caplog.text.count("left alone") == 1
+    assert [(await control.get_run(each)).status for each in runners] == ["timeout", "completed"]
+    release.set()
+    await anyio.wait_all_tasks_blocked()
+
+
+# --- a ledger that is out of reach for a while
+
+
+class Flaky(RunControl):
+    """Fails at one of its verbs: so many times, from the call on that it is told."""
+
+    def __init__(self, verb: str, times: float, *, after: int = 0, retryable: bool = True, late: bool = False) -> None:
+        super().__init__(InMemoryRunLedgerStore())
+        self.calls = 0
+        self.over = anyio.Event()
+        real = getattr(self, verb)
+
+        async def flaky(*given: Any, **options: Any) -> Any:
+            self.calls += 1
+            fails = after < self.calls <= after + times
+            done = await real(*given, **options) if late or not fails else None
+            if fails:
+                raise RunControlError("runtime_error", "the database restarts", retryable=retryable)
+            if self.calls > after:
+                self.over.set()
+            return done
+
+        setattr(self, verb, flaky)
+
+    def using(self, **_: Any) -> RunControl:
+        return self
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("verb", ["create_run", "start_run", "append_run_result", "finalize_run"])
+async def test_a_call_of_the_ledger_that_failed_is_made_again(verb: str, *, late: bool) -> None:
+    """L-034, L-037: whether the ledger has carried it out or not."""
+    control = Flaky(verb, 2, late=late)
+    with anyio.fail_after(GUARD):
+        run, results = await orchestrate(
+            control, Scripted(message("hi"), DONE), on=event(conversation_id="c", input={"message": {"content": "ho"}})
+        )
+    assert (run.status, [each.type for each in results]) == ("completed", ["message.completed", "run.completed"])
+    assert [each.sequence for each in await events_of(control)] == [1, 2]
+    assert [each.content for each in await control.transcript.messages(conversation_id="c")] == ["ho", "hi"]
+
+
+async def test_a_run_that_could_not_be_closed_is_closed_by_the_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L-034, AC-L17: what had begun is failed, and not left running."""
+    monkeypatch.setattr("graphrt.platform.patience.GIVE_UP_SECONDS", 0.0)
+    for control in (Flaky("finalize_run", 1), Flaky("finalize_run", 1, retryable=False)):
+        with pytest.raises(RunControlError, match="the database restarts"):
+            await orchestrate(control, Scripted(DONE))
+        run = await control.get_run("run")
+        assert (run.status, run.status_reason) == ("failed", "RunControlError: runtime_error: the database restarts")
+
+
+async def test_a_ledger_that_stays_out_of_reach_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphrt.platform.patience.GIVE_UP_SECONDS", 0.2)
+    control = Flaky("finalize_run", 1e9)
+    with pytest.raises(RunControlError, match="the database restarts"), anyio.fail_after(GUARD):
+        await orchestrate(control, Scripted(DONE))
+    assert 3 <= control.calls <= 5  # at most at 0, 0.05, 0.15 and 0.35 s, and once by the clean-up
+
+
+async def test_a_poll_that_fails_does_not_fail_a_healthy_run() -> None:
+    """L-035."""
+    control = Flaky("get_run", 3, after=4)
+
+    async def slow(ctx: AgentRunContext) -> None:
+        await control.over.wait()
+
+    orchestrator = AgentRunOrchestrator({"r": Scripted(slow, DONE)}, control, poll_seconds=0.01)
+    with anyio.fail_after(GUARD):
+        assert len([each async for each in orchestrator.run(event(), binding(), run_id="run")]) == 1
+    assert (await control.get_run("run")).status == "completed"
+
+
+async def test_a_poll_that_fails_in_another_way_or_for_too_long_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphrt.platform.patience.GIVE_UP_SECONDS", 0.05)
+    for control in (Flaky("get_run", 100, after=4), Flaky("get_run", 1, after=4, retryable=False)):
+        runner = Scripted(forever)
+        orchestrator = AgentRunOrchestrator({"r": runner}, control, poll_seconds=0.01)
+        with pytest.raises(RunControlError, match="the database restarts"), anyio.fail_after(GUARD):
+            [each async for each in orchestrator.run(event(), binding(), run_id="run")]
+        assert (runner.cleaned, orchestrator.active) == (True, {})
+
+
+async def test_the_deadline_holds_while_the_ledger_cannot_be_polled() -> None:
+    control = Flaky("get_run", 8, after=4)
+    orchestrator = AgentRunOrchestrator({"r": Scripted(forever)}, control, poll_seconds=0.02)
+    with anyio.fail_after(GUARD):
+        results = [each async for each in orchestrator.run(event(), binding(timeout_seconds=0.1), run_id="run")]
+    assert [each.data["code"] for each in results] == ["deadline_exceeded"]
+    assert (await control.get_run("run")).status == "timeout"
+
+
 # --- what cannot be begun
 
 

@@ -153,7 +153,10 @@ class Stretch:
     def __init__(
         self, graph: CompiledGraph, ledger: Ledger, claim: Claim, options: Mapping[str, Any], past: Past | None = None
     ) -> None:
-        """Take the claimed run, and what is stored of it: None for one that has not begun."""
+        """Take the claimed run, and what is stored of it: None for one that has not begun.
+
+        The deadline in its row holds for whoever works on it; one of the caller's own counts where it is nearer.
+        """
         self.claim = claim
         self.ledger = ledger
         self.store = ledger.store
@@ -162,12 +165,13 @@ class Stretch:
         self._keeping = anyio.CancelScope(shield=True)
         run_id = claim.run.run_id
         self.recorder = Recorder(self.store, run_id, graph.event_codec(), ledger.durability, token=claim.token)
+        ends = [each for each in (options.get("deadline_at"), claim.run.deadline_at) if each is not None]
         self.scheduler: GraphScheduler = graph.make_scheduler(
             run_id=run_id,
             durable=self.recorder,
             core=None if past is None else past.core,
             stay_seconds=ledger.stay_seconds,
-            **options,
+            **{**options, "deadline_at": min(ends, default=None)},
         )
         self.recorder.on_error = self.scheduler.cancel
         self.scheduler.add_usage(claim.run.usage)

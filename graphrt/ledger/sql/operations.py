@@ -196,7 +196,7 @@ def expire_claims(tx: Tx, now: datetime, max_attempts: int | None, dispatch_seco
 
 
 def wake_due(tx: Tx, now: datetime) -> list[AgentRun]:
-    """Put runs into the queue whose time has come."""
+    """Put runs into the queue whose time has come, or end those that are to be cancelled or out of time."""
     run = t.run
     due = sa.select(*t.RUN).where(run.c.status == _WAITING, run.c.wake_at <= rows.micros(now)).order_by(run.c.id)
     changed: list[AgentRun] = []
