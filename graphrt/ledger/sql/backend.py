@@ -125,9 +125,9 @@ class Backend(ABC):
         """Undo it."""
         tx.cursor.execute("ROLLBACK")
 
+    @abstractmethod
     def was_stored(self, tx: Tx, mark: str) -> bool:
-        """Whether a transaction that was in doubt was stored."""
-        raise NotImplementedError
+        """Whether a transaction that was in doubt was stored; asked only after an `InDoubtError`."""
 
     @abstractmethod
     def lock(self, tx: Tx, name: str) -> None:
