@@ -105,6 +105,7 @@ async def test_answer_that_would_end_the_run_comes_too_late_after_the_deadline(
     pass_deadlines()
     result = await flow.resume("r", ledger=store, answers={"q": 1}, check=False)
     assert (result.status, await status_of(store)) == (RunStatus.TIMED_OUT, AgentRunStatus.TIMEOUT)
+    assert (await flow.resume("r", ledger=store)).output == 1  # the answer was kept all the same
 
 
 @pytest.mark.parametrize("own", [None, 2 * HOUR, HOUR / 2], ids=["none", "later", "nearer"])

@@ -219,8 +219,7 @@ async def resume_run(
     given = {} if answers is None else _check_answers(graph, past.core, run_id, answers)
     claim = await _take(ledger, stored)
     stretch = Stretch(graph, ledger, claim, options, past if past.begun else None)
-    if stretch.scheduler.clocks.overdue() is None:  # else they come too late, and the run is not to end with them
-        stretch.scheduler.answers |= given
+    stretch.scheduler.answers |= given
     if stored.status in TERMINAL:
         stretch.scheduler.add_usage(stored.usage)  # which begins anew with the claim
     await stretch.work(None if stretch.scheduler.restored else stored_input(graph, stored))

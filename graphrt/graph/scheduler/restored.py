@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from graphrt.graph.scheduler.run import GraphScheduler
 
 
-def go_on(run: GraphScheduler, now: float) -> None:
-    """Start again what was at work, ask again what is still open, and let clocks and timers go on."""
+def go_on(run: GraphScheduler, now: float, *, late: bool) -> None:
+    """Start again what was at work, ask again what is still open, and let clocks and timers go on.
+
+    A run that is *late* is out of time and about to end so: answers are kept for the next one who resumes it.
+    """
     core = run.core
     requeue(core, now, run.resumed)
     for step in core.steps:
@@ -26,6 +29,10 @@ def go_on(run: GraphScheduler, now: float) -> None:
             run.clocks.add(step, limit)
     for step, until in list(core.timers.items()):
         run.timers.add(step, until)
+    if late:
+        for question_id, answer in run.answers.items():
+            core.early_answer(question_id, answer, now)
+        return
     for question_id, answer in run.answers.items():
         if question_id not in core.asked:
             run.answer(question_id, answer)

@@ -151,9 +151,10 @@ class GraphScheduler(ToldRun):
     def _begin(self, value: Any, now: float) -> None:
         """Start the core, then do what was asked for before: a run that is cancelled at once has begun all the same."""
         core = self.core
+        late = self.clocks.overdue()
         try:
             if self.restored:
-                go_on(self, now)
+                go_on(self, now, late=late is not None)
             else:
                 core.start(value, now)
         except Exception:
@@ -161,7 +162,6 @@ class GraphScheduler(ToldRun):
         except BaseException as error:  # noqa: BLE001 - a condition on START was interrupted: run() raises it bare
             core.cancel(error, now)
         self._begun = True
-        late = self.clocks.overdue()
         if late is not None:
             core.cancel(late, now, timed_out=True)
         for ask in self._asked_before:
