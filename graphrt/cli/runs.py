@@ -21,10 +21,11 @@ from graphrt.cli.printing import (
     time_text,
     value_text,
 )
-from graphrt.cli.runs_steps import RunView, run_view
+from graphrt.cli.runs_progress import progress_of
 from graphrt.errors import GraphTypeError
 from graphrt.graph.durable.queued import known_run
 from graphrt.graph.durable.work import Ledger, claim_run
+from graphrt.graph.progress import RunProgress
 from graphrt.ledger.control import RunControl
 from graphrt.ledger.records import RunChange, RunFilter
 from graphrt.ledger.status import AgentRunStatus
@@ -32,7 +33,7 @@ from graphrt.ledger.status import AgentRunStatus
 if TYPE_CHECKING:
     import argparse
 
-    from graphrt.cli.runs_steps import StepView
+    from graphrt.graph.progress import StepProgress
     from graphrt.ledger.records import AgentRun, RunPage
     from graphrt.ledger.store import RunLedgerStore
 
@@ -87,28 +88,28 @@ def _took(run: AgentRun) -> float | None:
 def show_run(options: argparse.Namespace) -> int:
     """Show one run: how it stands, its steps, its questions and how to answer them."""
 
-    async def read() -> tuple[AgentRun, RunView]:
+    async def read() -> tuple[AgentRun, RunProgress]:
         async with opened_ledger(ledger_place(options), create=False) as store:
             run = await known_run(store, options.run_id)
             try:
-                return run, await run_view(store, options.run_id)
+                return run, await progress_of(store, options.run_id)
             except GraphTypeError:  # a run of something else than a graph
-                return run, RunView([], None, 0)
+                return run, RunProgress()
 
-    run, view = anyio.run(read)
+    run, progress = anyio.run(read)
     if options.json:
-        print_json(_run_with_steps(run, view))
+        print_json(_run_with_steps(run, progress))
     else:
-        _print_run(run, view, ledger_words(options))
+        _print_run(run, progress, ledger_words(options))
     return SUCCEEDED
 
 
-def _run_with_steps(run: AgentRun, view: RunView) -> dict[str, Any]:
+def _run_with_steps(run: AgentRun, progress: RunProgress) -> dict[str, Any]:
     return {
         **run_object(run),
         "input": run.metadata.get("input"),
-        "output": view.output,
-        "events": view.events,
+        "output": progress.output,
+        "events": progress.events,
         "steps": [
             {
                 "id": step.id,
@@ -121,45 +122,45 @@ def _run_with_steps(run: AgentRun, view: RunView) -> dict[str, Any]:
                 "error": step.error,
                 "until": step.until,
             }
-            for step in view.steps
+            for step in progress.steps.values()
         ],
-        "questions": [_question(step) for step in view.questions],
+        "questions": [_question(step) for step in progress.questions],
     }
 
 
-def _question(step: StepView) -> dict[str, Any]:
+def _question(step: StepProgress) -> dict[str, Any]:
     return {"id": step.id, "node": step.node, "scope": step.scope, "question": step.question}
 
 
-def _print_run(run: AgentRun, view: RunView, ledger: str) -> None:
+def _print_run(run: AgentRun, progress: RunProgress, ledger: str) -> None:
     print_line(f"run {clean(run.run_id)}: {run.status.value}")
-    for name, text in _about(run, view).items():
+    for name, text in _about(run, progress).items():
         if text:
             print_line(f"  {name:<11}{text}")
-    if view.steps:
+    if progress.steps:
         print_line("steps")
         rows = []
-        for step in view.steps:
+        for step in progress.steps.values():
             name = "/".join(filter(None, [step.scope, step.node]))
             name = name if step.round == 1 else f"{name} (round {step.round})"
             attempts = "" if step.attempts == 0 else counted(step.attempts, "attempt")
             rows.append((f"  {clean(name)}", step.state, attempts, length_text(step.seconds), _more_of(step)))
         for line in columns(rows):
             print_line(line)
-    if view.questions and not run.is_terminal:
+    if progress.questions and not run.is_terminal:
         print_line("questions")
-        for step in view.questions:
+        for step in progress.questions:
             print_line(f"  {clean(step.id)}: {value_text(step.question)}")
             print_line(f"    answer it: {answer_command(run.run_id, step.id, ledger)}")
 
 
-def _more_of(step: StepView) -> str:
+def _more_of(step: StepProgress) -> str:
     if step.state == "waiting" and step.until is not None:
         return clean(f"until {step.until}")
     return clean(step.error or "")
 
 
-def _about(run: AgentRun, view: RunView) -> dict[str, str]:
+def _about(run: AgentRun, progress: RunProgress) -> dict[str, str]:
     target = run.metadata.get("target")
     usage = run.usage
     forked = run.metadata.get("forked_from")
@@ -181,7 +182,7 @@ def _about(run: AgentRun, view: RunView) -> dict[str, str]:
         else ", ".join(f"{key} {value}" for key, value in usage.model_dump(exclude_none=True).items()),
         "forked": clean(f"from {forked['run_id']} at event {forked['at']}") if isinstance(forked, dict) else "",
         "input": "" if run.metadata.get("input") is None else value_text(run.metadata["input"]),
-        "output": "" if view.output is None else value_text(view.output),
+        "output": "" if progress.output is None else value_text(progress.output),
         "reason": clean(run.status_reason or ""),
     }
 

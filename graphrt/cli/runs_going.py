@@ -12,7 +12,7 @@ from graphrt.cli import SUCCEEDED, UsageError, print_error
 from graphrt.cli.driving import how_it_ended
 from graphrt.cli.ledger import ledger_place, ledger_words, opened_ledger
 from graphrt.cli.printing import clean, print_json, print_line, run_object
-from graphrt.cli.runs_steps import run_view
+from graphrt.cli.runs_progress import progress_of
 from graphrt.cli.stored import new_run_id, resume_stored
 from graphrt.cli.target import load_graph, read_input
 from graphrt.cli.waiting import print_result, tell_waiting
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import argparse
 
     from graphrt.cli.driving import Driven
-    from graphrt.cli.runs_steps import StepView
     from graphrt.graph import CompiledGraph
+    from graphrt.graph.progress import StepProgress
     from graphrt.ledger.records import AgentRun
     from graphrt.ledger.store import RunLedgerStore
 
@@ -100,8 +100,8 @@ async def _resume(store: RunLedgerStore, options: argparse.Namespace) -> int:
     queue = options.queue or (not options.here and bool(run.metadata.get(QUEUED)))
     if queue and options.timeout is not None:
         raise UsageError("--timeout is for a run that goes on here", hint="add --here, or leave it out")
-    view = await run_view(store, run.run_id)
-    answers = read_answers(options.answer, run.run_id, view.questions)
+    progress = await progress_of(store, run.run_id)
+    answers = read_answers(options.answer, run.run_id, progress.questions)
     if run.status is AgentRunStatus.COMPLETED:
         raise UsageError(f"run {run.run_id!r} is completed", hint="fork it to run a part of it again")
     graph = None
@@ -112,8 +112,8 @@ async def _resume(store: RunLedgerStore, options: argparse.Namespace) -> int:
     if not queue:
         assert graph is not None
         return await _resume_here(graph, store, run, answers, options)
-    if run.status is AgentRunStatus.WAITING and view.questions and not answers:
-        tell_waiting(run.run_id, view.questions, ledger_words(options))
+    if run.status is AgentRunStatus.WAITING and progress.questions and not answers:
+        tell_waiting(run.run_id, progress.questions, ledger_words(options))
         raise UsageError(f"run {run.run_id!r} waits for an answer", hint="give it with --answer")
     run = await put_back(store, run.run_id, graph=graph, answers=answers)
     if options.json:
@@ -127,15 +127,15 @@ async def _resume_here(
     graph: CompiledGraph, store: RunLedgerStore, run: AgentRun, answers: dict[str, Any], options: argparse.Namespace
 ) -> int:
     driven = await resume_stored(graph, store, run.run_id, answers=answers or None, timeout=options.timeout)
-    view = await run_view(store, run.run_id)
+    progress = await progress_of(store, run.run_id)
     if options.json:
-        print_json(_result_object(driven, await known_run(store, run.run_id), view.questions, view.output))
+        print_json(_result_object(driven, await known_run(store, run.run_id), progress.questions, progress.output))
     else:
-        conclude(driven, view.questions, ledger_words(options))
+        conclude(driven, progress.questions, ledger_words(options))
     return driven.exit_code
 
 
-def conclude(driven: Driven, questions: list[StepView], ledger: str) -> None:
+def conclude(driven: Driven, questions: list[StepProgress], ledger: str) -> None:
     """Print how a stored run has ended, or what it waits for."""
     result = driven.result
     if result.status == "succeeded":
@@ -148,12 +148,12 @@ def conclude(driven: Driven, questions: list[StepView], ledger: str) -> None:
         print_error(f"{how_it_ended(result)}; to try again: graphrt runs resume{ledger} {result.run_id}")
 
 
-def _result_object(driven: Driven, run: AgentRun, questions: list[StepView], output: Any) -> dict[str, Any]:
+def _result_object(driven: Driven, run: AgentRun, questions: list[StepProgress], output: Any) -> dict[str, Any]:
     asked = [{"id": step.id, "node": step.node, "scope": step.scope, "question": step.question} for step in questions]
     return {**run_object(run), "here": True, "output": output, "questions": asked, "exit_code": driven.exit_code}
 
 
-def read_answers(given: list[str], run_id: str, questions: list[StepView]) -> dict[str, Any]:
+def read_answers(given: list[str], run_id: str, questions: list[StepProgress]) -> dict[str, Any]:
     """Read answers of the form `ID=JSON`; what is not JSON is a text.
 
     Raises:
